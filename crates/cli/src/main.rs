@@ -1,0 +1,3 @@
+//! The ringfence command line.
+
+fn main() {}

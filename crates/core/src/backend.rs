@@ -1,0 +1,155 @@
+//! The trait that every place to run code implements.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWrite;
+
+use crate::capability::Capabilities;
+use crate::command::{CommandRequest, CommandResult};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::{GuestPath, ListRequest, Listing};
+use crate::shell;
+use crate::spec::SandboxSpec;
+use crate::statement::EnforcementStatement;
+use crate::terminal::{Terminal, TerminalRequest};
+
+/// The name under which a backend knows one of its sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SandboxId(String);
+
+impl SandboxId {
+    /// Wraps an id that a backend handed out. Returns `None` for what can only be a rendering accident:
+    /// the empty string and `None` (SP-14).
+    pub fn new(id: impl Into<String>) -> Option<Self> {
+        let id = id.into();
+        (!id.is_empty() && id != "None").then_some(Self(id))
+    }
+
+    /// Returns the id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a backend would do for a spec, decided without I/O.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// One row per spec field; evidence is what is known before creation.
+    pub statement: EnforcementStatement,
+    /// Facts the caller should read although nothing is refused.
+    pub warnings: Vec<String>,
+}
+
+/// A sandbox that was created, with what is enforced on it.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// The handle for all further calls.
+    pub id: SandboxId,
+    /// One row per spec field, with evidence gathered at creation.
+    pub statement: EnforcementStatement,
+}
+
+/// A place that runs code nobody has read.
+///
+/// Constructors of implementations perform no I/O (BK-01). All methods may be called concurrently, also for one
+/// sandbox. Dropping the future of [`Self::run_command`] ends that command and its descendants where the backend
+/// can do so, and never leaves the caller's process waiting.
+#[async_trait]
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Returns the name used in messages and handles, such as `local`.
+    fn name(&self) -> &str;
+
+    /// Returns what this backend can do; what is not claimed is refused.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Decides, without I/O, whether the spec can be enforced (SP-04, SP-08).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), naming the field and the way out.
+    fn judge(&self, spec: &SandboxSpec) -> Result<Plan>;
+
+    /// Judges the spec again and creates a sandbox.
+    ///
+    /// # Errors
+    /// A refusal, or a failure after which nothing is left behind. Every error is terminal (BK-03).
+    async fn create(&self, spec: &SandboxSpec) -> Result<Created>;
+
+    /// Runs one command to its end, its timeout, or the end of the sandbox. A non-zero exit is a result (BK-10).
+    ///
+    /// # Errors
+    /// Only what kept the command from being run or its result from being known.
+    async fn run_command(&self, sandbox: &SandboxId, request: CommandRequest) -> Result<CommandResult>;
+
+    /// Ends the sandbox and everything in it. "Already gone" is success (BK-04).
+    ///
+    /// # Errors
+    /// The sandbox may still exist.
+    async fn destroy(&self, sandbox: &SandboxId) -> Result<()>;
+
+    /// Reads a whole regular file of at most `limit_bytes`.
+    ///
+    /// # Errors
+    /// Typed by [`ErrorKind`](crate::ErrorKind): missing, directory, not regular, too large, lost sandbox.
+    async fn read_file(&self, sandbox: &SandboxId, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
+        shell::read_file(self, sandbox, path, limit_bytes).await
+    }
+
+    /// Replaces or creates a file, and its parent directories, atomically; an existing file keeps its mode.
+    ///
+    /// # Errors
+    /// Typed by [`ErrorKind`](crate::ErrorKind).
+    async fn write_file(&self, sandbox: &SandboxId, path: &GuestPath, content: &[u8]) -> Result<()> {
+        shell::write_file(self, sandbox, path, content).await
+    }
+
+    /// Lists a directory in byte order of the names, without `.` and `..`, at most `request.max_entries` of it.
+    ///
+    /// # Errors
+    /// Typed by [`ErrorKind`](crate::ErrorKind).
+    async fn list_directory(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        request: ListRequest,
+    ) -> Result<Listing> {
+        shell::list_directory(self, sandbox, path, request).await
+    }
+
+    /// Copies a regular file of at most `limit_bytes` into `sink` in bounded memory and returns its size.
+    /// A size that changes while copying is an error, never a short file (EX-18).
+    ///
+    /// # Errors
+    /// Typed by [`ErrorKind`](crate::ErrorKind); a failing sink is reported as the source.
+    async fn export_file(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        limit_bytes: u64,
+        sink: &mut (dyn AsyncWrite + Send + Unpin),
+    ) -> Result<u64> {
+        shell::export_file(self, sandbox, path, limit_bytes, sink).await
+    }
+
+    /// Starts an interactive command on a terminal of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] unless [`Capabilities::terminal`] is claimed.
+    async fn open_terminal(&self, _sandbox: &SandboxId, _request: TerminalRequest) -> Result<Terminal> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            self.name(),
+            "open a terminal",
+            "this backend has no interactive terminals",
+        ))
+    }
+}

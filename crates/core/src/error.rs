@@ -1,0 +1,265 @@
+//! One error type with two axes: what the agent may do next, and what a transport may repeat.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+/// The result of every fallible operation of the contract.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in terms a caller can match on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The backend cannot enforce a field of the spec; nothing was provisioned (SP-08, BK-02).
+    Refused,
+    /// A value given by the caller is not acceptable in any state (BK-05).
+    InvalidArgument,
+    /// The path does not exist in the sandbox.
+    NotFound,
+    /// The path is a directory where a file was needed.
+    IsADirectory,
+    /// The path is not a directory where one was needed.
+    NotADirectory,
+    /// The path is a device, FIFO or socket.
+    NotARegularFile,
+    /// The sandbox's own permissions forbid the access.
+    PermissionDenied,
+    /// The file is larger than the caller's bound.
+    FileTooLarge {
+        /// The size as far as known, in bytes; for endless sources what was read before giving up.
+        size_bytes: u64,
+        /// The bound that was exceeded, in bytes.
+        limit_bytes: u64,
+    },
+    /// The sandbox's disk or memory limit is exhausted.
+    StorageFull,
+    /// The sandbox no longer exists or cannot be used any more.
+    SandboxLost,
+    /// The backend could not be reached or answered with a passing failure.
+    Unavailable,
+    /// An operation other than a command ran into its deadline.
+    DeadlineExceeded,
+    /// The backend does not offer the operation at all.
+    Unsupported,
+    /// Everything else.
+    Unexpected,
+}
+
+/// What the agent may do after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Disposition {
+    /// Told to the model, which may correct itself and go on.
+    Recoverable,
+    /// Ends the run: the model cannot mend it.
+    Terminal,
+}
+
+/// What a transport may do with the same request after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// It may have had an effect, or will fail again.
+    Never,
+    /// It had no effect.
+    Safe,
+    /// It had no effect and should not be repeated before this delay.
+    After(Duration),
+}
+
+/// An error of the contract. `Display` is one line fit to follow "failed to"; `Debug` shows everything.
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    operation: &'static str,
+    backend: String,
+    message: String,
+    hint: Option<String>,
+    context: Vec<(&'static str, String)>,
+    disposition: Disposition,
+    retry: Retry,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// Creates an error of `kind` met by `backend` during `operation` (a verb phrase such as `create sandbox`).
+    /// The disposition follows from the kind and can be overridden with [`Self::terminal`] or [`Self::recoverable`].
+    #[must_use]
+    pub fn new(
+        kind: ErrorKind,
+        backend: impl Into<String>,
+        operation: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let disposition = match kind {
+            ErrorKind::Refused | ErrorKind::SandboxLost | ErrorKind::Unsupported => Disposition::Terminal,
+            _ => Disposition::Recoverable,
+        };
+        Self {
+            inner: Box::new(Inner {
+                kind,
+                operation,
+                backend: backend.into(),
+                message: message.into(),
+                hint: None,
+                context: Vec::new(),
+                disposition,
+                retry: Retry::Never,
+                source: None,
+            }),
+        }
+    }
+
+    /// Creates the refusal of a spec field: terminal, and made before anything was provisioned.
+    #[must_use]
+    pub fn refused(
+        backend: impl Into<String>,
+        field: crate::statement::SpecField,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::new(ErrorKind::Refused, backend, "accept the spec", message).context("field", field.as_str())
+    }
+
+    /// Adds what the reader can try; shown after the message.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds a named fact such as `path` or `sandbox`.
+    #[must_use]
+    pub fn context(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.inner.context.push((name, value.into()));
+        self
+    }
+
+    /// Attaches the underlying error.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.inner.source = Some(source.into());
+        self
+    }
+
+    /// Marks the error as ending the run.
+    #[must_use]
+    pub fn terminal(mut self) -> Self {
+        self.inner.disposition = Disposition::Terminal;
+        self
+    }
+
+    /// Marks the error as one that the model may correct.
+    #[must_use]
+    pub fn recoverable(mut self) -> Self {
+        self.inner.disposition = Disposition::Recoverable;
+        self
+    }
+
+    /// Says what a transport may repeat; the default is [`Retry::Never`].
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.inner.retry = retry;
+        self
+    }
+
+    /// Returns the kind.
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.inner.kind
+    }
+
+    /// Returns what the agent may do.
+    #[must_use]
+    pub fn disposition(&self) -> Disposition {
+        self.inner.disposition
+    }
+
+    /// Returns whether the run ends here.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.inner.disposition == Disposition::Terminal
+    }
+
+    /// Returns what a transport may repeat.
+    #[must_use]
+    pub fn retry_policy(&self) -> Retry {
+        self.inner.retry
+    }
+
+    /// Returns the verb phrase of the operation that failed.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.inner.operation
+    }
+
+    /// Returns the name of the backend; empty when no backend was involved.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.inner.backend
+    }
+
+    /// Returns the message without backend, facts and hint.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// Returns what the reader can try.
+    #[must_use]
+    pub fn hint_text(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+
+    /// Returns the value of a named fact.
+    #[must_use]
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.inner.context.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.inner;
+        if !inner.backend.is_empty() {
+            write!(f, "{}: ", inner.backend)?;
+        }
+        write!(f, "{}: {}", inner.operation, inner.message)?;
+        for (name, value) in &inner.context {
+            write!(f, ", {name} {value}")?;
+        }
+        let mut cause = inner.source.as_deref().map(|source| source as &dyn StdError);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        if let Some(hint) = &inner.hint {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.inner;
+        f.debug_struct("Error")
+            .field("kind", &inner.kind)
+            .field("operation", &inner.operation)
+            .field("backend", &inner.backend)
+            .field("message", &inner.message)
+            .field("hint", &inner.hint)
+            .field("context", &inner.context)
+            .field("disposition", &inner.disposition)
+            .field("retry", &inner.retry)
+            .field("source", &inner.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.inner.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

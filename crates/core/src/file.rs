@@ -1,0 +1,119 @@
+//! Paths and directory entries of a sandbox. Names are bytes.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The longest path accepted, in bytes; what Linux takes, less its final NUL.
+pub const MAX_PATH_BYTES: usize = 4095;
+
+/// A path inside the sandbox: bytes, absolute or relative to the sandbox's working directory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GuestPath(Vec<u8>);
+
+impl GuestPath {
+    /// Checks a path.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a NUL byte or more than [`MAX_PATH_BYTES`]; [`ErrorKind::NotFound`] for the
+    /// empty path (BD-05).
+    pub fn new(path: impl Into<Vec<u8>>) -> Result<Self> {
+        let path = path.into();
+        if path.is_empty() {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "",
+                "resolve the path",
+                "the empty path does not exist",
+            ));
+        }
+        if path.contains(&0) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "",
+                "resolve the path",
+                "a path cannot contain a NUL byte",
+            )
+            .context("path", path.escape_ascii().to_string()));
+        }
+        if path.len() > MAX_PATH_BYTES {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "",
+                "resolve the path",
+                format!("the path has {} bytes, at most {MAX_PATH_BYTES} are accepted", path.len()),
+            ));
+        }
+        Ok(Self(path))
+    }
+
+    /// Returns the bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns whether the path starts at the root.
+    #[must_use]
+    pub fn is_absolute(&self) -> bool {
+        self.0.first() == Some(&b'/')
+    }
+}
+
+impl fmt::Display for GuestPath {
+    /// Shows the path as valid text on one line: what is not printable is escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
+            _ => write!(f, "{}", self.0.escape_ascii()),
+        }
+    }
+}
+
+/// What a directory entry is. A symbolic link is one, whatever it points to (LD-09).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, not followed.
+    Symlink,
+    /// A device, FIFO or socket.
+    Other,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The bare name: any bytes but `/` and NUL.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Size in bytes of a regular file, where the backend reports one.
+    pub size_bytes: Option<u64>,
+}
+
+/// Which part of a directory to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListRequest {
+    /// The most entries to return; at least 1.
+    pub max_entries: usize,
+    /// Only names after this one in byte order; the last name of the previous page.
+    pub after: Option<Vec<u8>>,
+}
+
+impl Default for ListRequest {
+    fn default() -> Self {
+        Self { max_entries: 10_000, after: None }
+    }
+}
+
+/// A page of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// The entries, in byte order of their names.
+    pub entries: Vec<DirectoryEntry>,
+    /// How many entries follow after the last one returned.
+    pub remaining: u64,
+}

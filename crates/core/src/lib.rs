@@ -1,0 +1,38 @@
+//! The Ringfence contract.
+//!
+//! A caller states what a sandbox must guarantee ([`SandboxSpec`]), a [`Backend`] says before anything is
+//! provisioned whether it can ([`Backend::judge`]), and what it then enforces it states with evidence
+//! ([`EnforcementStatement`]). Everything else here is what all backends share: results, errors with two axes,
+//! bounded output, validators, and file operations over a shell.
+//!
+//! This crate performs no I/O of its own, knows no operating system and contains no `unsafe`.
+
+pub mod backend;
+pub mod capability;
+pub mod command;
+pub mod env;
+pub mod error;
+pub mod file;
+pub mod limits;
+pub mod memory;
+pub mod network;
+pub mod output;
+pub mod shell;
+pub mod spec;
+pub mod statement;
+pub mod terminal;
+
+pub use backend::{Backend, Created, Plan, SandboxId};
+pub use capability::Capabilities;
+pub use command::{
+    Captured, CommandRequest, CommandResult, Ending, Invocation, OutputObserver, Stdin, StreamName,
+};
+pub use env::EnvMap;
+pub use error::{Disposition, Error, ErrorKind, Result, Retry};
+pub use file::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing};
+pub use limits::{ByteSize, Cpus, Limits, Pids};
+pub use network::{Allowlist, CidrRange, HostPattern, NetworkPolicy, NetworkStrength};
+pub use output::{OutputLimit, TailBuffer, Timeout};
+pub use spec::{Isolation, SandboxSpec};
+pub use statement::{EnforcementRow, EnforcementStatement, Evidence, SpecField};
+pub use terminal::{Terminal, TerminalControl, TerminalRequest, TerminalSize};

@@ -1,0 +1,283 @@
+//! The network a sandbox may reach, with the one validator for host names and the one for address ranges.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What egress a sandbox has. Contradictions cannot be written down.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum NetworkPolicy {
+    /// Nothing, DNS included. The default (SP-01).
+    #[default]
+    Blocked,
+    /// Only what the list names. An empty list is [`Self::Blocked`] (SP-07): build it with [`Self::allow`].
+    Allow(Allowlist),
+    /// Everything.
+    Open,
+}
+
+impl NetworkPolicy {
+    /// Returns the policy for a list; an empty one blocks everything (SP-07, S24).
+    #[must_use]
+    pub fn allow(list: Allowlist) -> Self {
+        if list.hosts.is_empty() && list.cidrs.is_empty() { Self::Blocked } else { Self::Allow(list) }
+    }
+}
+
+/// Host names and address ranges that may be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Allowlist {
+    hosts: Vec<HostPattern>,
+    cidrs: Vec<CidrRange>,
+    least_strength: NetworkStrength,
+}
+
+impl Allowlist {
+    /// Builds a list from texts, in the order given. `least_strength` is the weakest way of telling names apart that
+    /// the caller accepts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] that lists every bad entry and what it should become (MO-06, MO-07), or says that the
+    /// ranges together cover every address and so restrict nothing.
+    pub fn parse<H: AsRef<str>, C: AsRef<str>>(
+        hosts: impl IntoIterator<Item = H>,
+        cidrs: impl IntoIterator<Item = C>,
+        least_strength: NetworkStrength,
+    ) -> Result<Self> {
+        let mut bad = Vec::new();
+        let mut list = Self { least_strength, ..Self::default() };
+        for host in hosts {
+            match host.as_ref().parse() {
+                Ok(host) => list.hosts.push(host),
+                Err(why) => bad.push(why),
+            }
+        }
+        for cidr in cidrs {
+            match cidr.as_ref().parse() {
+                Ok(cidr) => list.cidrs.push(cidr),
+                Err(why) => bad.push(why),
+            }
+        }
+        let operation = "accept the network allowlist";
+        if !bad.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "", operation, bad.join("; ")));
+        }
+        if covers_everything(&list.cidrs) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "",
+                operation,
+                "the ranges in allow_egress_to_cidrs cover every IPv4 address and so restrict nothing",
+            )
+            .hint("ask for an open network instead"));
+        }
+        Ok(list)
+    }
+
+    /// Returns the host names, in the order given.
+    #[must_use]
+    pub fn hosts(&self) -> &[HostPattern] {
+        &self.hosts
+    }
+
+    /// Returns the address ranges, in the order given.
+    #[must_use]
+    pub fn cidrs(&self) -> &[CidrRange] {
+        &self.cidrs
+    }
+
+    /// Returns the weakest strength that the caller accepts for the host names.
+    #[must_use]
+    pub fn least_strength(&self) -> NetworkStrength {
+        self.least_strength
+    }
+}
+
+/// How names are told apart, weakest first. A backend whose list is weaker than demanded refuses.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkStrength {
+    /// Names are filtered when resolved; addresses stay reachable.
+    Dns,
+    /// Flows are routed by the TLS server name; resolution stays open.
+    Sni,
+    /// A connection reaches only addresses that an allowed name resolved to; nothing else resolves.
+    #[default]
+    Address,
+    /// As `address`, and the TLS name or plain `Host` at the start of the flow is checked.
+    Name,
+    /// Every request inside TLS is checked, by interception.
+    Request,
+}
+
+impl fmt::Display for NetworkStrength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dns => "dns",
+            Self::Sni => "sni",
+            Self::Address => "address",
+            Self::Name => "name",
+            Self::Request => "request",
+        })
+    }
+}
+
+/// A DNS name of at least two labels, optionally with a leading `*.` wildcard over at least two more (MO-06).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPattern(String);
+
+impl HostPattern {
+    /// Returns the name as given, upper case kept.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for HostPattern {
+    /// Why the entry is not accepted and what it should become.
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let refuse = |why: &str| Err(format!("host {text:?} {why}"));
+        if text.is_empty() {
+            return refuse("is empty");
+        }
+        if text.contains("://") || text.contains('/') {
+            return refuse("is a URL or has a path; give the bare name, such as api.example.org");
+        }
+        if text.parse::<std::net::IpAddr>().is_ok() {
+            return refuse("is an address; put it in allow_egress_to_cidrs");
+        }
+        if text.contains(':') {
+            return refuse("has a port; give the bare name");
+        }
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        if name.contains('*') {
+            return refuse("has a wildcard that is not one leading `*.`");
+        }
+        if name.len() > 253 {
+            return refuse("is longer than the 253 characters of a DNS name");
+        }
+        let labels: Vec<&str> = name.split('.').collect();
+        for label in &labels {
+            let well_formed = !label.is_empty()
+                && label.len() <= 63
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            if !well_formed {
+                return refuse(
+                    "is not a DNS name: labels of 1 to 63 letters, digits and inner hyphens, joined by single dots",
+                );
+            }
+        }
+        if labels.len() < 2 {
+            return refuse("has a single label; give a full name, such as api.example.org");
+        }
+        if labels.last().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit())) {
+            return refuse("ends in a number, which no DNS name does");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// An IPv4 range in canonical CIDR form; a bare address is a `/32` (MO-07).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CidrRange {
+    base: Ipv4Addr,
+    prefix: u8,
+}
+
+impl CidrRange {
+    /// Returns the first address.
+    #[must_use]
+    pub fn base(self) -> Ipv4Addr {
+        self.base
+    }
+
+    /// Returns the prefix length, 1 to 32.
+    #[must_use]
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+
+    fn first_and_last(self) -> (u32, u32) {
+        let first = u32::from(self.base);
+        (first, first | u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for CidrRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix)
+    }
+}
+
+impl FromStr for CidrRange {
+    /// Why the entry is not accepted and what it should become.
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let refuse = |why: &str| Err(format!("range {text:?} {why}"));
+        // Blanks are trimmed, line breaks are not: a newline has no business in an address (section 21, item 4).
+        let trimmed = text.trim_matches(' ');
+        let (address, prefix) = match trimmed.split_once('/') {
+            Some((address, prefix)) => {
+                let canonical = prefix.parse::<u8>().ok().filter(|p| *p <= 32 && p.to_string() == prefix);
+                match canonical {
+                    Some(prefix) => (address, prefix),
+                    None => return refuse("has no prefix length between 1 and 32"),
+                }
+            }
+            None => (trimmed, 32),
+        };
+        if address.parse::<std::net::Ipv6Addr>().is_ok() {
+            return refuse("is IPv6; only IPv4 ranges are supported");
+        }
+        let Ok(base) = address.parse::<Ipv4Addr>() else {
+            return refuse("is not an IPv4 range such as 10.20.0.0/16 or an address such as 203.0.113.7");
+        };
+        let range = Self { base, prefix };
+        let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+        let network = u32::from(base) & mask;
+        if network != u32::from(base) {
+            let canonical = Self { base: Ipv4Addr::from(network), prefix };
+            return refuse(&format!("has host bits set; write {canonical}"));
+        }
+        if prefix == 0 {
+            return refuse("covers every address and so restricts nothing; ask for an open network instead");
+        }
+        Ok(range)
+    }
+}
+
+/// Whether the ranges together cover the whole address space, in however many parts (section 21, item 5).
+fn covers_everything(ranges: &[CidrRange]) -> bool {
+    let mut spans: Vec<(u32, u32)> = ranges.iter().map(|range| range.first_and_last()).collect();
+    spans.sort_unstable();
+    let mut next = 0u32;
+    for (first, last) in spans {
+        if first > next {
+            return false;
+        }
+        if last == u32::MAX {
+            return true;
+        }
+        next = next.max(last + 1);
+    }
+    false
+}

@@ -1,0 +1,358 @@
+//! What a caller demands of a sandbox.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::env::EnvMap;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::GuestPath;
+use crate::limits::Limits;
+use crate::network::{Allowlist, NetworkPolicy, NetworkStrength};
+
+/// The wall between sandbox and host, weakest first. A spec names the least it accepts.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Namespaces and filters over the host's kernel.
+    #[default]
+    SharedKernel,
+    /// A kernel in user space takes the system calls.
+    UserSpaceKernel,
+    /// A kernel of its own behind hardware virtualisation.
+    OwnKernel,
+}
+
+/// What a sandbox must guarantee. Immutable once built (SP-02); the default is closed (SP-01).
+///
+/// The outside form is JSON, see [`SpecDocument`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "SpecDocument", into = "SpecDocument")]
+pub struct SandboxSpec {
+    env: EnvMap,
+    network: NetworkPolicy,
+    limits: Limits,
+    isolation: Isolation,
+    image: Option<String>,
+    workdir: Option<GuestPath>,
+    lifetime: Option<Duration>,
+    idle: Option<Duration>,
+    owner: Option<String>,
+    labels: BTreeMap<String, String>,
+}
+
+impl SandboxSpec {
+    /// Returns the closed spec to build upon.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the variables every command sees.
+    #[must_use]
+    pub fn with_env(mut self, env: EnvMap) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Sets the network policy.
+    #[must_use]
+    pub fn with_network(mut self, network: NetworkPolicy) -> Self {
+        self.network = network;
+        self
+    }
+
+    /// Sets the ceilings.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the weakest wall accepted.
+    #[must_use]
+    pub fn with_isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Sets the image reference.
+    #[must_use]
+    pub fn with_image(mut self, image: impl Into<String>) -> Self {
+        self.image = Some(image.into());
+        self
+    }
+
+    /// Sets the working directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] unless it is absolute.
+    pub fn with_workdir(mut self, workdir: GuestPath) -> Result<Self> {
+        if !workdir.is_absolute() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "",
+                "accept the spec",
+                format!("workdir must be absolute, not {workdir}"),
+            ));
+        }
+        self.workdir = Some(workdir);
+        Ok(self)
+    }
+
+    /// Sets after which time the sandbox ends, whoever is left.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for zero.
+    pub fn with_lifetime(mut self, lifetime: Duration) -> Result<Self> {
+        self.lifetime = Some(positive("lifetime", lifetime)?);
+        Ok(self)
+    }
+
+    /// Sets after which time without an operation the sandbox ends.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for zero.
+    pub fn with_idle(mut self, idle: Duration) -> Result<Self> {
+        self.idle = Some(positive("idle", idle)?);
+        Ok(self)
+    }
+
+    /// Sets who may attach.
+    #[must_use]
+    pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Sets the labels for finding the sandbox again.
+    #[must_use]
+    pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// Variables every command sees.
+    #[must_use]
+    pub fn env(&self) -> &EnvMap {
+        &self.env
+    }
+
+    /// The network policy.
+    #[must_use]
+    pub fn network(&self) -> &NetworkPolicy {
+        &self.network
+    }
+
+    /// The ceilings.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The weakest wall accepted.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// The image reference.
+    #[must_use]
+    pub fn image(&self) -> Option<&str> {
+        self.image.as_deref()
+    }
+
+    /// The working directory, absolute; the backend's own if absent.
+    #[must_use]
+    pub fn workdir(&self) -> Option<&GuestPath> {
+        self.workdir.as_ref()
+    }
+
+    /// After which time the sandbox ends.
+    #[must_use]
+    pub fn lifetime(&self) -> Option<Duration> {
+        self.lifetime
+    }
+
+    /// After which time without an operation the sandbox ends.
+    #[must_use]
+    pub fn idle(&self) -> Option<Duration> {
+        self.idle
+    }
+
+    /// Who may attach.
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    /// Labels for finding the sandbox again.
+    #[must_use]
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+}
+
+fn positive(name: &str, duration: Duration) -> Result<Duration> {
+    if duration.is_zero() {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "",
+            "accept the spec",
+            format!("{name} must be greater than 0"),
+        ));
+    }
+    Ok(duration)
+}
+
+/// The JSON form of a [`SandboxSpec`]. Unknown keys are refused; a field left out keeps its closed default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpecDocument {
+    /// Variables every command sees; names of letters, digits and `_`.
+    pub env: EnvMap,
+    /// Whether egress is blocked but for the two lists. With `false` both lists must be empty.
+    pub block_network: bool,
+    /// Host names that may be reached, e.g. `api.example.org` or `*.example.org`.
+    pub allow_egress_to: Vec<String>,
+    /// IPv4 ranges that may be reached, e.g. `10.20.0.0/16`.
+    pub allow_egress_to_cidrs: Vec<String>,
+    /// The weakest way of telling host names apart that is accepted.
+    pub least_network_strength: NetworkStrength,
+    /// Ceilings.
+    pub limits: Limits,
+    /// The weakest wall accepted.
+    pub isolation: Isolation,
+    /// Image reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Absolute working directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Seconds after which the sandbox ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifetime_seconds: Option<f64>,
+    /// Seconds without an operation after which the sandbox ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<f64>,
+    /// Who may attach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Labels for finding the sandbox again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Default for SpecDocument {
+    fn default() -> Self {
+        SandboxSpec::default().into()
+    }
+}
+
+impl From<SandboxSpec> for SpecDocument {
+    fn from(spec: SandboxSpec) -> Self {
+        let (hosts, cidrs, strength) = match &spec.network {
+            NetworkPolicy::Allow(list) => (
+                list.hosts().iter().map(ToString::to_string).collect(),
+                list.cidrs().iter().map(ToString::to_string).collect(),
+                list.least_strength(),
+            ),
+            NetworkPolicy::Blocked | NetworkPolicy::Open => {
+                (Vec::new(), Vec::new(), NetworkStrength::default())
+            }
+        };
+        Self {
+            block_network: spec.network != NetworkPolicy::Open,
+            allow_egress_to: hosts,
+            allow_egress_to_cidrs: cidrs,
+            least_network_strength: strength,
+            env: spec.env,
+            limits: spec.limits,
+            isolation: spec.isolation,
+            image: spec.image,
+            workdir: spec.workdir.map(|path| path.to_string()),
+            lifetime_seconds: spec.lifetime.map(|duration| duration.as_secs_f64()),
+            idle_seconds: spec.idle.map(|duration| duration.as_secs_f64()),
+            owner: spec.owner,
+            labels: spec.labels,
+        }
+    }
+}
+
+impl TryFrom<SpecDocument> for SandboxSpec {
+    type Error = Error;
+
+    fn try_from(document: SpecDocument) -> Result<Self> {
+        let network = network_of(
+            document.block_network,
+            &document.allow_egress_to,
+            &document.allow_egress_to_cidrs,
+            document.least_network_strength,
+        )?;
+        let mut spec = Self {
+            env: document.env,
+            network,
+            limits: document.limits,
+            isolation: document.isolation,
+            image: document.image,
+            owner: document.owner,
+            labels: document.labels,
+            ..Self::default()
+        };
+        if let Some(workdir) = document.workdir {
+            spec = spec.with_workdir(GuestPath::new(workdir)?)?;
+        }
+        if let Some(seconds) = document.lifetime_seconds {
+            spec = spec.with_lifetime(seconds_of("lifetime_seconds", seconds)?)?;
+        }
+        if let Some(seconds) = document.idle_seconds {
+            spec = spec.with_idle(seconds_of("idle_seconds", seconds)?)?;
+        }
+        Ok(spec)
+    }
+}
+
+/// Builds the policy from the three outside fields.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for bad entries, and for a list beside an open network, which contradict each other.
+pub fn network_of<H: AsRef<str>, C: AsRef<str>>(
+    block_network: bool,
+    hosts: &[H],
+    cidrs: &[C],
+    least_strength: NetworkStrength,
+) -> Result<NetworkPolicy> {
+    let list = Allowlist::parse(hosts, cidrs, least_strength)?;
+    let policy = NetworkPolicy::allow(list);
+    if block_network {
+        return Ok(policy);
+    }
+    if policy != NetworkPolicy::Blocked {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "",
+            "accept the network policy",
+            "an allowlist and an open network contradict each other",
+        )
+        .hint("set block_network or drop the list"));
+    }
+    Ok(NetworkPolicy::Open)
+}
+
+fn seconds_of(name: &'static str, seconds: f64) -> Result<Duration> {
+    if seconds > 0.0
+        && let Ok(duration) = Duration::try_from_secs_f64(seconds)
+    {
+        return Ok(duration);
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        "",
+        "accept the spec",
+        format!("{name} must be positive and finite, not {seconds}"),
+    ))
+}

@@ -1,0 +1,1 @@
+//! A place for AI agents to run the code they write: one contract, many backends.

@@ -1,0 +1,1 @@
+//! Doubles and helpers for testing Ringfence backends.

@@ -1,0 +1,1 @@
+//! The four agent tools of Ringfence: schemas, wording, provisioning, masking.
