@@ -1,0 +1,3 @@
+//! The one integration binary of the facade.
+
+mod suite;
