@@ -1,3 +1,59 @@
-//! Development tasks.
+//! Development tasks: what is done to the repository, never what the product does.
+//!
+//! `cargo xtask test` is the only gate, and `.ci/run` calls exactly it. Nothing here is compiled into the product, and
+//! nothing of the product is compiled into this, so a broken crate cannot keep the tasks from saying so.
 
-fn main() {}
+mod deps;
+mod machines;
+mod metadata;
+mod report;
+mod rust_source;
+mod second_pass;
+mod skips;
+mod stage;
+mod tables;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask TASK
+
+  test             everything that must hold: format, import arrows, licences, lints, docs, tests as root and as a user
+  test --quick     the inner loop: format, import arrows, lints, tests
+  test --machines  the local backend's tests and `ringfence doctor` on emulated Debian 12 and 13 machines
+  deps             the import arrows, the home of `unsafe`, and who reads the environment
+  bench [--quick]  measures against the peers installed here and writes docs/performance.md
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::complain(&format!("xtask: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["test"] => test::full(),
+        ["test", "--quick"] => test::quick(),
+        ["test", "--machines"] => machines::run(),
+        ["deps"] => deps::check().map(|summary| report::say(&summary)),
+        ["bench"] => tables::bench(false),
+        ["bench", "--quick"] => tables::bench(true),
+        // Called by cargo and nextest for each test binary of the second pass; see second_pass.rs.
+        [second_pass::RUNNER_TASK, command @ ..] => second_pass::become_user(command),
+        [] | ["help" | "--help" | "-h"] => {
+            report::say(USAGE);
+            Ok(())
+        }
+        other => bail!("unknown task: {}\n{USAGE}", other.join(" ")),
+    }
+}
