@@ -9,6 +9,7 @@
 
 pub mod backend;
 pub mod capability;
+pub mod clip;
 pub mod command;
 pub mod env;
 pub mod error;

@@ -117,6 +117,23 @@ pub enum NetworkStrength {
     Request,
 }
 
+impl NetworkStrength {
+    /// Returns what a sandbox can still reach under an allowlist of this strength although it is not listed.
+    #[must_use]
+    pub fn remaining_hole(self) -> &'static str {
+        match self {
+            Self::Dns => "names are filtered when they are resolved; every address stays reachable",
+            Self::Sni => {
+                "only the TLS name is matched; resolution stays open, and so does what shares an endpoint with a \
+                 listed name"
+            }
+            Self::Address => "whatever else is served at the addresses of a listed name stays reachable",
+            Self::Name => "requests inside TLS are not seen; a fronting server may pass them on",
+            Self::Request => "nothing that is not listed is reachable by name",
+        }
+    }
+}
+
 impl fmt::Display for NetworkStrength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

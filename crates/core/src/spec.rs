@@ -1,6 +1,7 @@
 //! What a caller demands of a sandbox.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -11,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::GuestPath;
 use crate::limits::Limits;
 use crate::network::{Allowlist, NetworkPolicy, NetworkStrength};
+use crate::statement::SpecField;
 
 /// The wall between sandbox and host, weakest first. A spec names the least it accepts.
 #[derive(
@@ -25,6 +27,17 @@ pub enum Isolation {
     UserSpaceKernel,
     /// A kernel of its own behind hardware virtualisation.
     OwnKernel,
+}
+
+impl fmt::Display for Isolation {
+    /// Shows the outside name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SharedKernel => "shared-kernel",
+            Self::UserSpaceKernel => "user-space-kernel",
+            Self::OwnKernel => "own-kernel",
+        })
+    }
 }
 
 /// What a sandbox must guarantee. Immutable once built (SP-02); the default is closed (SP-01).
@@ -188,6 +201,32 @@ impl SandboxSpec {
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
+    }
+
+    /// Returns whether the spec demands something for a field; a network policy is always one.
+    #[must_use]
+    pub fn asks_for(&self, field: SpecField) -> bool {
+        let list = match &self.network {
+            NetworkPolicy::Allow(list) => Some(list),
+            NetworkPolicy::Blocked | NetworkPolicy::Open => None,
+        };
+        match field {
+            SpecField::Env => !self.env.is_empty(),
+            SpecField::Network => true,
+            SpecField::AllowEgressTo => list.is_some_and(|list| !list.hosts().is_empty()),
+            SpecField::AllowEgressToCidrs => list.is_some_and(|list| !list.cidrs().is_empty()),
+            SpecField::Memory => self.limits.memory.is_some(),
+            SpecField::Cpus => self.limits.cpus.is_some(),
+            SpecField::Pids => self.limits.pids.is_some(),
+            SpecField::Disk => self.limits.disk.is_some(),
+            SpecField::Isolation => self.isolation > Isolation::default(),
+            SpecField::Image => self.image.is_some(),
+            SpecField::Workdir => self.workdir.is_some(),
+            SpecField::Lifetime => self.lifetime.is_some(),
+            SpecField::Idle => self.idle.is_some(),
+            SpecField::Owner => self.owner.is_some(),
+            SpecField::Labels => !self.labels.is_empty(),
+        }
     }
 
     /// Labels for finding the sandbox again.
