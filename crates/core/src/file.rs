@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::backend::SandboxId;
+use crate::clip::format_size;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The longest path accepted, in bytes; what Linux takes, less its final NUL.
@@ -116,4 +118,58 @@ pub struct Listing {
     pub entries: Vec<DirectoryEntry>,
     /// How many entries follow after the last one returned.
     pub remaining: u64,
+}
+
+impl Listing {
+    /// Cuts the page that `request` asks for out of all entries of a directory, in whatever order they come.
+    #[must_use]
+    pub fn page(mut entries: Vec<DirectoryEntry>, request: &ListRequest) -> Self {
+        if let Some(after) = &request.after {
+            entries.retain(|entry| entry.name > *after);
+        }
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let remaining = entries.len().saturating_sub(request.max_entries) as u64;
+        entries.truncate(request.max_entries);
+        Self { entries, remaining }
+    }
+}
+
+/// Builds the error of a file operation, with the facts `path` and `sandbox`. Every backend words it here, so that a
+/// model meets the same sentence everywhere (ER-01, BD-03).
+#[must_use]
+pub fn file_error(
+    kind: ErrorKind,
+    backend: &str,
+    operation: &'static str,
+    sandbox: &SandboxId,
+    path: &GuestPath,
+) -> Error {
+    let message = match &kind {
+        ErrorKind::NotFound => "the path does not exist".to_owned(),
+        ErrorKind::IsADirectory => "the path is a directory, not a file".to_owned(),
+        ErrorKind::NotADirectory => "the path, or a part of it, is not a directory".to_owned(),
+        ErrorKind::NotARegularFile => "the path is a device, FIFO or socket, not a regular file".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied inside the sandbox".to_owned(),
+        ErrorKind::FileTooLarge { size_bytes, limit_bytes } => format!(
+            "the file has at least {size_bytes} bytes ({}), over the limit of {limit_bytes} bytes ({})",
+            format_size(*size_bytes),
+            format_size(*limit_bytes)
+        ),
+        ErrorKind::StorageFull => "no space is left inside the sandbox".to_owned(),
+        ErrorKind::SandboxLost => "the sandbox no longer exists".to_owned(),
+        ErrorKind::DeadlineExceeded => "the operation did not end within its deadline".to_owned(),
+        _ => "the operation failed".to_owned(),
+    };
+    let hint = match &kind {
+        ErrorKind::IsADirectory => Some("list it with list_directory"),
+        ErrorKind::FileTooLarge { .. } => Some("take a part of it with a shell command"),
+        _ => None,
+    };
+    let error = Error::new(kind, backend, operation, message)
+        .context("path", path.to_string())
+        .context("sandbox", sandbox.as_str());
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
 }
