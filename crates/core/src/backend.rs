@@ -17,7 +17,7 @@ use crate::terminal::{Terminal, TerminalRequest};
 
 /// The name under which a backend knows one of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String", into = "String")]
 pub struct SandboxId(String);
 
 impl SandboxId {
@@ -33,6 +33,29 @@ impl SandboxId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+impl TryFrom<String> for SandboxId {
+    type Error = String;
+
+    fn try_from(id: String) -> std::result::Result<Self, String> {
+        let refused = format!("{id:?} is not a sandbox id");
+        Self::new(id).ok_or(refused)
+    }
+}
+
+impl From<SandboxId> for String {
+    fn from(id: SandboxId) -> Self {
+        id.0
+    }
+}
+
+/// Returns a name for a sandbox that a backend lets its caller choose: `ringfence-` and 12 random hexadecimal digits
+/// (SP-15).
+#[must_use]
+pub fn unique_name() -> String {
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    format!("ringfence-{}", &random[..12])
 }
 
 impl fmt::Display for SandboxId {

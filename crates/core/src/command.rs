@@ -1,5 +1,6 @@
 //! A command: what is asked, what came of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
@@ -60,8 +61,7 @@ pub trait OutputObserver: Send + Sync + fmt::Debug {
     fn output(&self, stream: StreamName, bytes: &[u8]);
 }
 
-/// A command to run and its bounds.
-#[derive(Debug)]
+/// A command to run and its bounds. Its `Debug` shows the names of variables only: values may be secrets.
 pub struct CommandRequest {
     /// What to run.
     pub invocation: Invocation,
@@ -77,6 +77,20 @@ pub struct CommandRequest {
     pub env: BTreeMap<String, String>,
     /// Sees the output as it comes, in full, also beyond `output_limit`.
     pub observer: Option<Arc<dyn OutputObserver>>,
+}
+
+impl fmt::Debug for CommandRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandRequest")
+            .field("invocation", &self.invocation)
+            .field("timeout", &self.timeout)
+            .field("output_limit", &self.output_limit)
+            .field("stdin", &self.stdin)
+            .field("workdir", &self.workdir)
+            .field("env", &self.env.keys().collect::<Vec<_>>())
+            .field("observer", &self.observer)
+            .finish()
+    }
 }
 
 impl CommandRequest {
@@ -158,6 +172,18 @@ impl Captured {
     pub fn complete(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self { truncated: false, total_bytes: bytes.len() as u64, bytes }
+    }
+
+    /// Returns the bytes as text: what is not UTF-8 is replaced (BK-09). Of a truncated stream, the rest of a character
+    /// that the cut split is left out, because the program never wrote that.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        let is_continuation = |byte: &&u8| **byte & 0xc0 == 0x80;
+        let split = match self.truncated {
+            true => self.bytes.iter().take(3).take_while(is_continuation).count(),
+            false => 0,
+        };
+        String::from_utf8_lossy(&self.bytes[split..])
     }
 }
 

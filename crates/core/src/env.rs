@@ -67,6 +67,18 @@ impl<'a> IntoIterator for &'a EnvMap {
     }
 }
 
+/// Names the type of a JSON value for a message; the value itself may be a secret.
+pub(crate) fn json_type(value: &serde_json::Value) -> &'static str {
+    match value {
+        serde_json::Value::Null => "null",
+        serde_json::Value::Bool(_) => "a boolean",
+        serde_json::Value::Number(_) => "a number",
+        serde_json::Value::String(_) => "a text",
+        serde_json::Value::Array(_) => "a list",
+        serde_json::Value::Object(_) => "an object",
+    }
+}
+
 fn fault(name: &str, value: &str) -> Option<&'static str> {
     let mut bytes = name.bytes();
     let starts_well = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
@@ -91,6 +103,21 @@ impl std::fmt::Debug for EnvMap {
 
 impl<'de> Deserialize<'de> for EnvMap {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Self::new(BTreeMap::<String, String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        // Read as any value first: a number that YAML or a template made of `8080` must be named, not only located.
+        let values = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+        let mut texts = BTreeMap::new();
+        let mut bad = Vec::new();
+        for (name, value) in values {
+            match value {
+                serde_json::Value::String(text) => {
+                    texts.insert(name, text);
+                }
+                other => bad.push(format!("{name:?} is {}, not a text", json_type(&other))),
+            }
+        }
+        if !bad.is_empty() {
+            return Err(serde::de::Error::custom(format!("accept the environment: {}", bad.join("; "))));
+        }
+        Self::new(texts).map_err(serde::de::Error::custom)
     }
 }

@@ -1,7 +1,7 @@
 //! One error type with two axes: what the agent may do next, and what a transport may repeat.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 /// The result of every fallible operation of the contract.
@@ -219,9 +219,35 @@ impl Error {
     }
 }
 
+/// Whether a character can break a line apart or rearrange it when shown.
+pub(crate) fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Keeps what passes through it on one line. Messages quote what a sandbox wrote, which must not be able to forge log
+/// lines or drive a terminal.
+struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for part in text.split_inclusive(is_unprintable) {
+            match part.chars().next_back().filter(|last| is_unprintable(*last)) {
+                Some(last) => {
+                    self.0.write_str(&part[..part.len() - last.len_utf8()])?;
+                    write!(self.0, "{}", last.escape_default())?;
+                }
+                None => self.0.write_str(part)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.inner;
+        let mut f = OneLine(f);
         if !inner.backend.is_empty() {
             write!(f, "{}: ", inner.backend)?;
         }

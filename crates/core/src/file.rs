@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::backend::SandboxId;
 use crate::clip::format_size;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, is_unprintable};
 
 /// The longest path accepted, in bytes; what Linux takes, less its final NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
@@ -66,7 +66,7 @@ impl fmt::Display for GuestPath {
     /// Shows the path as valid text on one line: what is not printable is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(&self.0) {
-            Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
+            Ok(text) if !text.chars().any(is_unprintable) => f.write_str(text),
             _ => write!(f, "{}", self.0.escape_ascii()),
         }
     }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// The longest DNS name, in bytes of its text form.
+const MAX_NAME_BYTES: usize = 253;
+
 /// What egress a sandbox has. Contradictions cannot be written down.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetworkPolicy {
@@ -27,6 +30,70 @@ impl NetworkPolicy {
     pub fn allow(list: Allowlist) -> Self {
         if list.hosts.is_empty() && list.cidrs.is_empty() { Self::Blocked } else { Self::Allow(list) }
     }
+
+    /// Encodes the policy for a tag that travels with a sandbox: compact JSON, keys sorted, lists always present
+    /// (SP-09). Two equal policies have equal tags. `least_network_strength` is written only where it is not the default.
+    #[must_use]
+    pub fn to_tag(&self) -> String {
+        let no_list = Allowlist::default();
+        let list = match self {
+            Self::Allow(list) => list,
+            Self::Blocked | Self::Open => &no_list,
+        };
+        let strength = list.least_strength;
+        let tag = PolicyTag {
+            allow_egress_to: list.hosts.iter().map(ToString::to_string).collect(),
+            allow_egress_to_cidrs: list.cidrs.iter().map(ToString::to_string).collect(),
+            block_network: *self != Self::Open,
+            least_network_strength: (strength != NetworkStrength::default()).then_some(strength),
+        };
+        #[expect(
+            clippy::expect_used,
+            reason = "lists of texts, a boolean and an enum always have a JSON form"
+        )]
+        serde_json::to_string(&tag).expect("a JSON form")
+    }
+
+    /// Decodes what [`Self::to_tag`] wrote (SP-10). Types are strict (SP-12): a text is not a list and a number is not a flag.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] that shows the beginning of the value, for everything else (SP-11), and for a
+    /// policy that [`Allowlist::parse`] would not take.
+    pub fn from_tag(tag: &str) -> Result<Self> {
+        const SHOWN: usize = 200;
+        let refuse = |why: String| {
+            let shown: String = tag.chars().take(SHOWN).collect();
+            Error::new(
+                ErrorKind::InvalidArgument,
+                "",
+                "decode the network policy",
+                format!("{shown:?} is not one: {why}"),
+            )
+        };
+        // A derived reader would also take the fields from a bare JSON list, by position.
+        if !tag.trim_start().starts_with('{') {
+            return Err(refuse("it is not a JSON object".to_owned()));
+        }
+        let tag: PolicyTag = serde_json::from_str(tag).map_err(|error| refuse(error.to_string()))?;
+        crate::spec::network_of(
+            tag.block_network,
+            &tag.allow_egress_to,
+            &tag.allow_egress_to_cidrs,
+            tag.least_network_strength.unwrap_or_default(),
+        )
+        .map_err(|error| refuse(error.message().to_owned()))
+    }
+}
+
+/// The fields of a tag, in the order in which they are written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyTag {
+    allow_egress_to: Vec<String>,
+    allow_egress_to_cidrs: Vec<String>,
+    block_network: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    least_network_strength: Option<NetworkStrength>,
 }
 
 /// Host names and address ranges that may be reached.
@@ -186,7 +253,8 @@ impl FromStr for HostPattern {
         if name.contains('*') {
             return refuse("has a wildcard that is not one leading `*.`");
         }
-        if name.len() > 253 {
+        // Counted with the wildcard: what it stands for is at least as long, so a longer pattern could match no name.
+        if text.len() > MAX_NAME_BYTES {
             return refuse("is longer than the 253 characters of a DNS name");
         }
         let labels: Vec<&str> = name.split('.').collect();
@@ -205,10 +273,38 @@ impl FromStr for HostPattern {
         if labels.len() < 2 {
             return refuse("has a single label; give a full name, such as api.example.org");
         }
-        if labels.last().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit())) {
-            return refuse("ends in a number, which no DNS name does");
+        if labels.last().is_some_and(|label| is_number(label)) {
+            return refuse(
+                "ends in a number, which no DNS name does; put an address in allow_egress_to_cidrs",
+            );
+        }
+        if text.len() > name.len() && is_registry(&labels) {
+            return refuse(
+                "covers every name that is sold under a registry; name the domain, such as *.example.org",
+            );
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+/// Whether resolvers take a name with this last label for an IPv4 address: decimal digits, or hexadecimal ones after
+/// `0x`, as in `127.0.0.0x1`.
+fn is_number(label: &str) -> bool {
+    let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
+    match hexadecimal {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => label.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+/// Whether the two labels are a place where anyone can register, such as `co.uk`: a wildcard over it allows whatever an
+/// attacker registers (P98). Covers the second-level names that country registries have in common, not the whole public
+/// suffix list, which changes weekly.
+fn is_registry(labels: &[&str]) -> bool {
+    const OPEN: [&str; 11] = ["co", "com", "net", "org", "or", "ne", "biz", "info", "ltd", "plc", "nom"];
+    match labels {
+        [second, country] => country.len() == 2 && OPEN.iter().any(|open| open.eq_ignore_ascii_case(second)),
+        _ => false,
     }
 }
 
@@ -253,14 +349,8 @@ impl FromStr for CidrRange {
         // Blanks are trimmed, line breaks are not: a newline has no business in an address (section 21, item 4).
         let trimmed = text.trim_matches(' ');
         let (address, prefix) = match trimmed.split_once('/') {
-            Some((address, prefix)) => {
-                let canonical = prefix.parse::<u8>().ok().filter(|p| *p <= 32 && p.to_string() == prefix);
-                match canonical {
-                    Some(prefix) => (address, prefix),
-                    None => return refuse("has no prefix length between 1 and 32"),
-                }
-            }
-            None => (trimmed, 32),
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (trimmed, None),
         };
         if address.parse::<std::net::Ipv6Addr>().is_ok() {
             return refuse("is IPv6; only IPv4 ranges are supported");
@@ -268,15 +358,25 @@ impl FromStr for CidrRange {
         let Ok(base) = address.parse::<Ipv4Addr>() else {
             return refuse("is not an IPv4 range such as 10.20.0.0/16 or an address such as 203.0.113.7");
         };
+        let prefix = match prefix {
+            None => 32,
+            Some(prefix) => {
+                match prefix.parse::<u8>().ok().filter(|number| *number <= 32 && number.to_string() == prefix)
+                {
+                    Some(number) => number,
+                    None => return refuse("has no prefix length between 1 and 32"),
+                }
+            }
+        };
+        if prefix == 0 {
+            return refuse("covers every address and so restricts nothing; ask for an open network instead");
+        }
         let range = Self { base, prefix };
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
         let network = u32::from(base) & mask;
         if network != u32::from(base) {
             let canonical = Self { base: Ipv4Addr::from(network), prefix };
             return refuse(&format!("has host bits set; write {canonical}"));
-        }
-        if prefix == 0 {
-            return refuse("covers every address and so restricts nothing; ask for an open network instead");
         }
         Ok(range)
     }

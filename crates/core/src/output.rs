@@ -34,7 +34,8 @@ impl Timeout {
         if !seconds.is_finite() || seconds > Self::MAX.as_secs_f64() {
             return refuse("a timeout must be finite and at most 31536000 seconds");
         }
-        Self::new(Duration::from_secs_f64(seconds))
+        // A positive value too small for the clock stays positive (RC-03).
+        Self::new(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
     }
 
     /// Checks a duration.
@@ -99,25 +100,34 @@ pub struct TailBuffer {
     /// Where the oldest byte lies once the ring is full.
     start: usize,
     total: u64,
+    /// Whether the byte before the oldest one ended a line, so that the tail starts with a whole line.
+    at_line_start: bool,
 }
 
 impl TailBuffer {
     /// Returns an empty buffer that never keeps more than `limit` bytes.
     #[must_use]
     pub fn new(limit: OutputLimit) -> Self {
-        Self { limit: limit.get(), ring: Vec::new(), start: 0, total: 0 }
+        Self { limit: limit.get(), ring: Vec::new(), start: 0, total: 0, at_line_start: true }
     }
 
     /// Appends bytes, forgetting the oldest ones beyond the limit.
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        let bytes = &bytes[bytes.len().saturating_sub(self.limit)..];
+        if let Some(dropped) = bytes.len().checked_sub(self.limit + 1) {
+            self.at_line_start = bytes[dropped] == b'\n';
+            self.ring.clear();
+            self.ring.extend_from_slice(&bytes[dropped + 1..]);
+            self.start = 0;
+            return;
+        }
         let room = self.limit - self.ring.len();
         let (fill, wrap) = bytes.split_at(bytes.len().min(room));
         self.ring.extend_from_slice(fill);
         if wrap.is_empty() {
             return;
         }
+        self.at_line_start = self.ring[(self.start + wrap.len() - 1) % self.limit] == b'\n';
         let first = wrap.len().min(self.limit - self.start);
         self.ring[self.start..self.start + first].copy_from_slice(&wrap[..first]);
         let rest = &wrap[first..];
@@ -138,7 +148,10 @@ impl TailBuffer {
         self.ring.rotate_left(self.start);
         let truncated = self.total > self.ring.len() as u64;
         let mut bytes = Bytes::from(self.ring);
-        if truncated && let Some(newline) = bytes.iter().position(|byte| *byte == b'\n') {
+        if truncated
+            && !self.at_line_start
+            && let Some(newline) = bytes.iter().position(|byte| *byte == b'\n')
+        {
             let whole_lines = bytes.slice(newline + 1..);
             if whole_lines.len() * 2 >= self.limit {
                 bytes = whole_lines;

@@ -5,13 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::env::EnvMap;
+use crate::env::{EnvMap, json_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::GuestPath;
 use crate::limits::Limits;
 use crate::network::{Allowlist, NetworkPolicy, NetworkStrength};
+use crate::output::Timeout;
 use crate::statement::SpecField;
 
 /// The wall between sandbox and host, weakest first. A spec names the least it accepts.
@@ -103,8 +104,17 @@ impl SandboxSpec {
     /// Sets the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] unless it is absolute.
+    /// [`ErrorKind::InvalidArgument`] unless it is absolute and UTF-8: its JSON form, tags and vendors' requests carry
+    /// text, and a path that changed on the way would be another directory.
     pub fn with_workdir(mut self, workdir: GuestPath) -> Result<Self> {
+        if std::str::from_utf8(workdir.as_bytes()).is_err() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "",
+                "accept the spec",
+                format!("workdir must be UTF-8, not {workdir}"),
+            ));
+        }
         if !workdir.is_absolute() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -117,19 +127,19 @@ impl SandboxSpec {
         Ok(self)
     }
 
-    /// Sets after which time the sandbox ends, whoever is left.
+    /// Sets after which time the sandbox ends, whoever is left; kept in milliseconds, at least 1.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for zero.
+    /// [`ErrorKind::InvalidArgument`] for zero or more than [`Timeout::MAX`].
     pub fn with_lifetime(mut self, lifetime: Duration) -> Result<Self> {
         self.lifetime = Some(positive("lifetime", lifetime)?);
         Ok(self)
     }
 
-    /// Sets after which time without an operation the sandbox ends.
+    /// Sets after which time without an operation the sandbox ends; kept in milliseconds, at least 1.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for zero.
+    /// [`ErrorKind::InvalidArgument`] for zero or more than [`Timeout::MAX`].
     pub fn with_idle(mut self, idle: Duration) -> Result<Self> {
         self.idle = Some(positive("idle", idle)?);
         Ok(self)
@@ -236,16 +246,20 @@ impl SandboxSpec {
     }
 }
 
+/// Checks a span of time and rounds it to milliseconds: those survive the way through JSON seconds exactly, nanoseconds
+/// do not. The bound keeps `now + span` from overflowing any clock (P22).
 fn positive(name: &str, duration: Duration) -> Result<Duration> {
-    if duration.is_zero() {
+    if duration.is_zero() || duration > Timeout::MAX {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             "",
             "accept the spec",
-            format!("{name} must be greater than 0"),
+            format!("{name} must be greater than 0 and at most 31536000 seconds, not {duration:?}"),
         ));
     }
-    Ok(duration)
+    let nanos = duration.as_nanos();
+    let millis = nanos / 1_000_000 + u128::from(nanos % 1_000_000 >= 500_000);
+    Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX).max(1)))
 }
 
 /// The JSON form of a [`SandboxSpec`]. Unknown keys are refused; a field left out keeps its closed default.
@@ -257,8 +271,10 @@ pub struct SpecDocument {
     /// Whether egress is blocked but for the two lists. With `false` both lists must be empty.
     pub block_network: bool,
     /// Host names that may be reached, e.g. `api.example.org` or `*.example.org`.
+    #[serde(deserialize_with = "hosts_of")]
     pub allow_egress_to: Vec<String>,
     /// IPv4 ranges that may be reached, e.g. `10.20.0.0/16`.
+    #[serde(deserialize_with = "cidrs_of")]
     pub allow_egress_to_cidrs: Vec<String>,
     /// The weakest way of telling host names apart that is accepted.
     pub least_network_strength: NetworkStrength,
@@ -313,7 +329,8 @@ impl From<SandboxSpec> for SpecDocument {
             limits: spec.limits,
             isolation: spec.isolation,
             image: spec.image,
-            workdir: spec.workdir.map(|path| path.to_string()),
+            // Exact: `with_workdir` took nothing that is not UTF-8.
+            workdir: spec.workdir.map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned()),
             lifetime_seconds: spec.lifetime.map(|duration| duration.as_secs_f64()),
             idle_seconds: spec.idle.map(|duration| duration.as_secs_f64()),
             owner: spec.owner,
@@ -332,6 +349,16 @@ impl TryFrom<SpecDocument> for SandboxSpec {
             &document.allow_egress_to_cidrs,
             document.least_network_strength,
         )?;
+        for (field, value) in [("image", &document.image), ("owner", &document.owner)] {
+            if value.as_deref() == Some("") {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "",
+                    "accept the spec",
+                    format!("{field} must not be empty; leave it out"),
+                ));
+            }
+        }
         let mut spec = Self {
             env: document.env,
             network,
@@ -380,6 +407,42 @@ pub fn network_of<H: AsRef<str>, C: AsRef<str>>(
         .hint("set block_network or drop the list"));
     }
     Ok(NetworkPolicy::Open)
+}
+
+fn hosts_of<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+    texts_of("allow_egress_to", deserializer)
+}
+
+fn cidrs_of<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+    texts_of("allow_egress_to_cidrs", deserializer)
+}
+
+/// Reads a list of texts, and says which field it was and what to do when it is none (MO-08).
+fn texts_of<'de, D: Deserializer<'de>>(
+    field: &str,
+    deserializer: D,
+) -> std::result::Result<Vec<String>, D::Error> {
+    use serde_json::Value;
+
+    match Value::deserialize(deserializer)? {
+        Value::Array(values) => values
+            .into_iter()
+            .map(|value| match value {
+                Value::String(text) => Ok(text),
+                other => Err(serde::de::Error::custom(format!(
+                    "{field} must hold texts only, not {}",
+                    json_type(&other)
+                ))),
+            })
+            .collect(),
+        Value::String(text) => Err(serde::de::Error::custom(format!(
+            "{field} is the bare text {text:?}, which could be taken for a list of its characters; write it as a list"
+        ))),
+        other => Err(serde::de::Error::custom(format!(
+            "{field} must be a list of texts, not {}",
+            json_type(&other)
+        ))),
+    }
 }
 
 fn seconds_of(name: &'static str, seconds: f64) -> Result<Duration> {
