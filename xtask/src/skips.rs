@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::report;
 use crate::second_pass::Identity;
 
 /// Names the file that tests append to.
@@ -77,38 +78,69 @@ struct Expectations {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Environment {
+    /// The emulated machine, or nothing for the one that runs the tests.
+    machine: Option<String>,
     identity: String,
-    /// What limits the caller can set, see [`limits_here`].
-    limits: String,
+    /// What limits the caller can set, see [`limits_here`]; not given for emulated machines.
+    limits: Option<String>,
     count: usize,
+}
+
+impl Expectations {
+    fn read(root: &Path) -> Result<Self> {
+        let path = root.join("xtask/skips.toml");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        toml::from_str(&text).context("parse xtask/skips.toml")
+    }
+
+    fn compare(
+        &self,
+        machine: Option<&str>,
+        identity: &str,
+        limits: Option<&str>,
+        found: usize,
+    ) -> Result<()> {
+        let place = match (machine, limits) {
+            (Some(machine), _) => format!("{identity} on {machine}"),
+            (None, limits) => format!("{identity} with limits by {}", limits.unwrap_or("nothing")),
+        };
+        let known = self.environment.iter().find(|environment| {
+            environment.machine.as_deref() == machine
+                && environment.identity == identity
+                && environment.limits.as_deref() == limits
+        });
+        match known {
+            Some(environment) if environment.count != found => bail!(
+                "as {place}, {found} tests were skipped and {} are expected: if that is right, record it in \
+                 xtask/skips.toml",
+                environment.count
+            ),
+            Some(_) => {}
+            None => report::say(&format!(
+                "no expectation is recorded for {place}: read the list of skipped tests"
+            )),
+        }
+        Ok(())
+    }
 }
 
 /// Compares the number of skipped tests with what is recorded for this kind of machine.
 pub(crate) fn compare(root: &Path, passes: &[Skips]) -> Result<()> {
-    let path = root.join("xtask/skips.toml");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let expectations: Expectations = toml::from_str(&text).context("parse xtask/skips.toml")?;
+    let expectations = Expectations::read(root)?;
     for pass in passes {
-        let identity = pass.identity.to_string();
         let limits = limits_here(pass.identity);
-        let known = expectations
-            .environment
-            .iter()
-            .find(|environment| environment.identity == identity && environment.limits == limits);
-        let found = pass.lines()?.len();
-        match known {
-            Some(environment) if environment.count != found => bail!(
-                "as {identity} with limits by {limits}, {found} tests were skipped and {} are expected: \
-                 if that is right, record it in xtask/skips.toml",
-                environment.count
-            ),
-            Some(_) => {}
-            None => crate::report::say(&format!(
-                "no expectation is recorded for {identity} with limits by {limits}; read the list above"
-            )),
-        }
+        expectations.compare(None, &pass.identity.to_string(), Some(limits), pass.lines()?.len())?;
     }
     Ok(())
+}
+
+/// Prints and compares the skips of one section of an emulated machine; only sections of tests have any.
+pub(crate) fn compare_machine(root: &Path, machine: &str, section: &str, lines: &[String]) -> Result<()> {
+    let Some(identity) = section.strip_prefix("tests as ") else { return Ok(()) };
+    for line in lines {
+        report::say(&format!("    {}", line.trim_start_matches("skipped: ")));
+    }
+    Expectations::read(root)?.compare(Some(machine), identity, None, lines.len())
 }
 
 /// Returns what this identity can limit a tree of processes with: `v1`, `v2` or `nothing`.

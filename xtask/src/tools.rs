@@ -1,6 +1,6 @@
 //! Tools that a fresh machine may lack: what can be installed without asking is, the rest is named.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -78,4 +78,14 @@ pub(crate) fn user_id() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     ids.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Empties a folder, or makes it.
+pub(crate) fn fresh_folder(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("empty {}", path.display())),
+    }
+    std::fs::create_dir_all(path).with_context(|| format!("create {}", path.display()))
 }

@@ -98,7 +98,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Decides, without I/O, whether the spec can be enforced (SP-04, SP-08).
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), naming the field and the way out.
+    /// [`ErrorKind::Refused`], naming the field and the way out.
     fn judge(&self, spec: &SandboxSpec) -> Result<Plan>;
 
     /// Judges the spec again and creates a sandbox.
@@ -122,7 +122,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Reads a whole regular file of at most `limit_bytes`.
     ///
     /// # Errors
-    /// Typed by [`ErrorKind`](crate::ErrorKind): missing, directory, not regular, too large, lost sandbox.
+    /// Typed by [`ErrorKind`]: missing, directory, not regular, too large, lost sandbox.
     async fn read_file(&self, sandbox: &SandboxId, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
         shell::read_file(self, sandbox, path, limit_bytes).await
     }
@@ -130,7 +130,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Replaces or creates a file, and its parent directories, atomically; an existing file keeps its mode.
     ///
     /// # Errors
-    /// Typed by [`ErrorKind`](crate::ErrorKind).
+    /// Typed by [`ErrorKind`].
     async fn write_file(&self, sandbox: &SandboxId, path: &GuestPath, content: &[u8]) -> Result<()> {
         shell::write_file(self, sandbox, path, content).await
     }
@@ -138,7 +138,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Lists a directory in byte order of the names, without `.` and `..`, at most `request.max_entries` of it.
     ///
     /// # Errors
-    /// Typed by [`ErrorKind`](crate::ErrorKind).
+    /// Typed by [`ErrorKind`].
     async fn list_directory(
         &self,
         sandbox: &SandboxId,
@@ -152,7 +152,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// A size that changes while copying is an error, never a short file (EX-18).
     ///
     /// # Errors
-    /// Typed by [`ErrorKind`](crate::ErrorKind); a failing sink is reported as the source.
+    /// Typed by [`ErrorKind`]; a failing sink is reported as the source.
     async fn export_file(
         &self,
         sandbox: &SandboxId,
