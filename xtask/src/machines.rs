@@ -95,17 +95,9 @@ fn sections(output: &str) -> Vec<Section> {
 /// A line of cargo's JSON output, as far as it matters here.
 #[derive(Debug, Deserialize)]
 struct Artifact {
-    reason: String,
     manifest_path: Option<PathBuf>,
     executable: Option<PathBuf>,
-    target: Option<Target>,
     profile: Option<Profile>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Target {
-    name: String,
-    kind: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,45 +108,58 @@ struct Profile {
 /// Builds the tests and lays them out as the machine wants them.
 fn pack(metadata: &Metadata, payload: &Path) -> Result<String> {
     tools::fresh_folder(payload)?;
-    let mut build = cargo_command(&["test", "--no-run", "--all-features", "--message-format", "json"]);
-    build.args(PRIVILEGE_DEPENDENT.iter().flat_map(|name| ["--package", name]));
-    let output = build.stdin(Stdio::null()).stderr(Stdio::piped()).output().context("start cargo")?;
-    if !output.status.success() {
-        bail!("the tests do not build:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
     let mut tests = String::new();
-    let mut program = None;
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(artifact) = serde_json::from_str::<Artifact>(line) else { continue };
-        let (Some(executable), Some(target), Some(profile)) =
-            (artifact.executable, artifact.target, artifact.profile)
-        else {
-            continue;
-        };
-        if artifact.reason != "compiler-artifact" {
-            continue;
+    let packages = PRIVILEGE_DEPENDENT.iter().flat_map(|name| ["--package", name]).collect::<Vec<_>>();
+    for artifact in built(&[&["test", "--no-run", "--all-features"], packages.as_slice()].concat())? {
+        if artifact.is_test {
+            tests.push_str(&format!("{} {}\n", artifact.folder.display(), artifact.executable.display()));
+            copy_stripped(&artifact.executable, payload)?;
         }
-        if profile.test {
-            let manifest = artifact.manifest_path.context("an artifact without a manifest")?;
-            let folder = manifest.parent().context("a manifest without a folder")?;
-            tests.push_str(&format!("{} {}\n", folder.display(), executable.display()));
-        } else if target.kind.iter().any(|kind| kind == "bin") {
-            if target.name == "ringfence" {
-                program = Some(executable.clone());
-            }
-        } else {
-            continue;
-        }
-        copy_stripped(&executable, payload)?;
     }
-    let program = program.context("no binary named ringfence was built")?;
+    let programs = built(&["build", "--bins", "--all-features", "--package", "ringfence-cli"])?;
+    let program = programs
+        .into_iter()
+        .find(|artifact| artifact.executable.ends_with("ringfence"))
+        .context("no binary named ringfence was built")?;
+    copy_stripped(&program.executable, payload)?;
     std::fs::write(payload.join("tests"), &tests)?;
-    std::fs::write(payload.join("ringfence"), program.as_os_str().as_encoded_bytes())?;
+    std::fs::write(payload.join("ringfence"), program.executable.as_os_str().as_encoded_bytes())?;
     for folder in ["crates/local", "crates/cli"] {
         copy_tree(&metadata.workspace_root.join(folder), payload)?;
     }
     std::fs::copy(metadata.workspace_root.join("xtask/machine/run"), payload.join("run"))?;
     Ok(format!("{} test binaries", tests.lines().count()))
+}
+
+/// Runs cargo and returns what it made.
+fn built(arguments: &[&str]) -> Result<Vec<Built>> {
+    let output = cargo_command(arguments)
+        .args(["--message-format", "json"])
+        .stdin(Stdio::null())
+        .output()
+        .context("start cargo")?;
+    if !output.status.success() {
+        bail!("cargo {}:\n{}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+    Ok(artifacts
+        .filter_map(|artifact| {
+            Some(Built {
+                executable: artifact.executable?,
+                folder: artifact.manifest_path?.parent()?.to_owned(),
+                is_test: artifact.profile?.test,
+            })
+        })
+        .collect())
+}
+
+/// A program that cargo made.
+#[derive(Debug)]
+struct Built {
+    executable: PathBuf,
+    folder: PathBuf,
+    is_test: bool,
 }
 
 fn inside(payload: &Path, path: &Path) -> Result<PathBuf> {
