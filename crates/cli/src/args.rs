@@ -1,0 +1,245 @@
+//! The arguments as typed: nothing is decided here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use ringfence::{ByteSize, Cpus, Pids, Timeout};
+
+use crate::parse::{self, EnvAssignment, Input};
+
+/// A place to run code that nobody has read.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, max_term_width = 110, after_help = MAIN_EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  ringfence run -- python3 -c 'print(1 + 1)'
+  ringfence shell
+  ringfence doctor
+
+Settings come from flags, then RINGFENCE_* variables, then ringfence.toml of the project, then
+ringfence/config.toml in the user's XDG configuration folder. `ringfence config` shows each
+one with its origin.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one command in a sandbox that exists for it alone
+    #[command(after_help = RUN_HELP)]
+    Run(Box<RunArgs>),
+    /// Open an interactive shell in a sandbox that ends with it
+    #[command(after_help = SHELL_HELP)]
+    Shell(Box<ShellArgs>),
+    /// Play a short agent run through the four tools and show it
+    #[command(after_help = DEMO_HELP)]
+    Demo(Box<DemoArgs>),
+    /// Try what this machine can enforce, and say what to do about the rest
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
+    /// Show every setting, its value and where it comes from
+    #[command(after_help = CONFIG_HELP)]
+    Config(Box<ConfigArgs>),
+    /// Print the completion script of a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArgs),
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  ringfence run -- python3 -c 'print(1 + 1)'
+  ringfence run --memory 512MiB --pids 64 --timeout 30s -- sh -c 'make test'
+  ringfence run --input data.csv --input src:/workspace/src -- python3 src/main.py data.csv
+  tar c . | ringfence run -- sh -c 'tar x && ls' > listing
+  ringfence run --json -- ls / | jq .exit_code
+
+The program is started as it is, without a shell in between. Its standard output and standard
+error come through as they are written; standard input is passed on unless it is a terminal.
+What ringfence itself has to say goes to standard error behind `ringfence: `.
+
+Exit status:
+  the command's own, or 128 + n if signal n ended it
+  124  the timeout passed (1 h where none is given); 137 if the memory limit ended it
+  125  ringfence failed, refused, or was called with bad arguments
+  126  the program cannot be executed    127  it was not found
+  130  SIGINT, 143  SIGTERM: the sandbox is ended first; a second signal does not wait for it
+  141  nobody reads standard output any more";
+
+const SHELL_HELP: &str = "\
+Examples:
+  ringfence shell
+  ringfence shell --memory 1GiB --allow-host pypi.org
+  ringfence shell -- python3
+
+Exit status: as of `ringfence run`, with the shell as the command.";
+
+const DEMO_HELP: &str = "\
+Example:
+  ringfence demo
+
+Exit status: 0 if every step came out as it should, else 1.";
+
+const DOCTOR_HELP: &str = "\
+Examples:
+  ringfence doctor
+  ringfence doctor --json | jq '.backends[].checks[] | select(.outcome != \"works\")'
+
+Exit status: 0 if at least one backend can isolate here, else 1.";
+
+const CONFIG_HELP: &str = "\
+Examples:
+  ringfence config
+  ringfence config --memory 1GiB --json
+
+A settings file looks like this; every key is optional:
+  backend = \"local\"
+  timeout = \"10m\"
+  [spec]
+  workdir = \"/workspace\"
+  env = { LANG = \"C.UTF-8\" }
+  allow_egress_to = [\"pypi.org\"]
+  [spec.limits]
+  memory = \"2GiB\"
+  [backends.local]
+  read_only_paths = [\"/srv/models\"]
+
+The user's file is $XDG_CONFIG_HOME/ringfence/config.toml (~/.config where that is not set). The
+project file is the nearest ringfence.toml between the current directory and the root of its
+repository; outside a repository only the current directory counts. It comes with code nobody has
+read, so it can make a sandbox narrower but never wider: ceilings, timeouts and lifetimes apply
+where they are lower than yours, it can block the network but not open any of it, and it cannot
+choose the backend, an image or anything of [backends]. It can set env and workdir, which mean
+something inside only.
+
+Variables, each for the key of the same name:
+  RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR, _LIFETIME
+  RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1
+  RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local
+  RINGFENCE_IGNORE_PROJECT_FILE=1";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence
+  ringfence completions zsh > ~/.zfunc/_ringfence
+  ringfence completions fish > ~/.config/fish/completions/ringfence.fish";
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// End the command after this time: seconds, or 30s, 2m, "1h 30m" [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse::timeout, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<Timeout>,
+    /// Copy a file or directory into the sandbox first; without DST under its own name. Can be repeated
+    #[arg(long, value_name = "SRC[:DST]", value_parser = OsStringValueParser::new().try_map(parse::input))]
+    pub(crate) input: Vec<Input>,
+    /// Print one JSON object at the end instead of the streams
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// With --json: keep this much of the end of each stream [default: 1MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse::output_limit)]
+    pub(crate) output_limit: Option<ByteSize>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+}
+
+/// Arguments of `shell`.
+#[derive(Debug, Args)]
+pub(crate) struct ShellArgs {
+    /// A program to run instead of the sandbox's shell, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// What a sandbox must guarantee, as flags. A flag replaces the same field of `--spec`; variables are merged by name.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Sandbox")]
+pub(crate) struct SpecArgs {
+    /// The spec as JSON, in a file or as the argument itself when that starts with `{`
+    #[arg(long, value_name = "FILE|JSON")]
+    pub(crate) spec: Option<String>,
+    /// Set a variable; without =VALUE it is taken from the own environment. Can be repeated
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse::env_assignment)]
+    pub(crate) env: Vec<EnvAssignment>,
+    /// Read variables from a file: NAME=VALUE or NAME per line, # starts a comment line, quotes are not special
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Vec<PathBuf>,
+    /// Let this host name be reached, e.g. pypi.org or *.pypi.org. Can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+    /// Let this IPv4 range be reached, e.g. 10.20.0.0/16. Can be repeated
+    #[arg(long, value_name = "RANGE")]
+    pub(crate) allow_cidr: Vec<String>,
+    /// Let everything be reached
+    #[arg(long, conflicts_with = "block_network")]
+    pub(crate) open_network: bool,
+    /// Let nothing be reached, DNS included, whatever the settings say; this is also the default
+    #[arg(long, conflicts_with_all = ["allow_host", "allow_cidr"])]
+    pub(crate) block_network: bool,
+    /// Ceiling on memory, e.g. 512MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    pub(crate) memory: Option<ByteSize>,
+    /// Ceiling on processors, e.g. 2 or 0.5
+    #[arg(long, value_name = "NUMBER", value_parser = parse::cpus, allow_negative_numbers = true)]
+    pub(crate) cpus: Option<Cpus>,
+    /// Ceiling on processes and threads
+    #[arg(long, value_name = "NUMBER", value_parser = parse::pids, allow_negative_numbers = true)]
+    pub(crate) pids: Option<Pids>,
+    /// Ceiling on what can be stored, e.g. 1GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    pub(crate) disk: Option<ByteSize>,
+    /// Working directory in the sandbox, absolute
+    #[arg(long, value_name = "DIR", value_parser = parse::workdir)]
+    pub(crate) workdir: Option<String>,
+    /// End the sandbox after this time, whatever runs in it
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_negative_numbers = true)]
+    pub(crate) lifetime: Option<Duration>,
+    /// Where the sandbox is made [default: local]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// Do not read the project's ringfence.toml
+    #[arg(long)]
+    pub(crate) ignore_project_file: bool,
+}

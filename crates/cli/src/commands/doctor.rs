@@ -1,0 +1,124 @@
+//! `ringfence doctor`: what this machine can enforce, found out by trying.
+
+use std::fmt::Write as _;
+
+use ringfence::{Probe, ProbeCheck, ProbeOutcome, Registry};
+use serde_json::json;
+
+use crate::args::{DoctorArgs, SpecArgs};
+use crate::commands::{print, print_json, runtime};
+use crate::console::printable;
+use crate::environment::Environment;
+use crate::exit;
+use crate::failure::Result;
+use crate::settings::{RunFlags, Settings};
+
+/// The version of the JSON form.
+const VERSION: u32 = 1;
+
+/// Probes every backend.
+pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<u8> {
+    let settings = Settings::load(&SpecArgs::default(), RunFlags::default(), environment)?;
+    let registry = Registry::new(settings.backend_settings()?);
+    let probes = runtime()?.block_on(async {
+        let mut probes = Vec::new();
+        for (scheme, _) in registry.schemes() {
+            probes.push(registry.probe(&scheme).await?);
+        }
+        ringfence::Result::<Vec<Probe>>::Ok(probes)
+    })?;
+    let can_isolate = probes.iter().any(|probe| probe.can_isolate);
+    let status = if can_isolate { exit::OK } else { exit::UNFIT };
+    if args.json {
+        let version = env!("CARGO_PKG_VERSION");
+        let document = json!({
+            "version": VERSION, "ringfence": version, "can_isolate": can_isolate, "backends": probes,
+        });
+        return Ok(print_json(&document, status));
+    }
+    let marks = if environment.utf8 { &UTF8 } else { &ASCII };
+    Ok(print(&render(&probes, marks), status))
+}
+
+/// The signs before a check.
+struct Marks {
+    works: &'static str,
+    absent: &'static str,
+    failed: &'static str,
+}
+
+const UTF8: Marks = Marks { works: "✓", absent: "!", failed: "✗" };
+const ASCII: Marks = Marks { works: "ok", absent: "--", failed: "NO" };
+
+fn render(probes: &[Probe], marks: &Marks) -> String {
+    let mut text = String::new();
+    for probe in probes {
+        let verdict = if probe.can_isolate { "can isolate" } else { "cannot isolate here" };
+        push(&mut text, format_args!("{}: {verdict}\n", probe.backend));
+        let name_width = probe.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+        for check in &probe.checks {
+            render_check(&mut text, check, marks, name_width);
+        }
+    }
+    text
+}
+
+fn render_check(text: &mut String, check: &ProbeCheck, marks: &Marks, name_width: usize) {
+    let mark = match check.outcome {
+        ProbeOutcome::Works => marks.works,
+        ProbeOutcome::Absent => marks.absent,
+        ProbeOutcome::Failed => marks.failed,
+    };
+    let detail = printable(&check.detail).replace('\n', " ");
+    push(text, format_args!("  {mark} {:name_width$}  {detail}\n", check.name));
+    let indent = " ".repeat(mark.chars().count() + 3);
+    if check.outcome == ProbeOutcome::Works {
+        return;
+    }
+    if !check.fields.is_empty() {
+        let fields: Vec<&str> = check.fields.iter().map(|field| field.as_str()).collect();
+        push(text, format_args!("{indent}refused here: {}\n", fields.join(", ")));
+    }
+    if let Some(remedy) = &check.remedy {
+        push(text, format_args!("{indent}try: {}\n", printable(remedy)));
+    }
+}
+
+fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    if text.write_fmt(arguments).is_err() {
+        // Writing into a String does not fail.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence::SpecField;
+
+    use super::*;
+
+    fn check(name: &str, outcome: ProbeOutcome, remedy: Option<&str>, fields: &[SpecField]) -> ProbeCheck {
+        ProbeCheck {
+            name: name.to_owned(),
+            outcome,
+            detail: "detail".to_owned(),
+            remedy: remedy.map(str::to_owned),
+            fields: fields.to_vec(),
+        }
+    }
+
+    #[test]
+    fn one_line_per_check_and_the_remedy_under_each_failure() {
+        let checks = vec![
+            check("seccomp", ProbeOutcome::Works, None, &[]),
+            check("memory limit", ProbeOutcome::Absent, Some("delegate"), &[SpecField::Memory]),
+            check("user namespace", ProbeOutcome::Failed, Some("sysctl"), &[]),
+        ];
+        let probes = [Probe { backend: "local".to_owned(), can_isolate: false, checks }];
+        assert_eq!(
+            render(&probes, &UTF8),
+            "local: cannot isolate here\n  ✓ seccomp         detail\n  ! memory limit    detail\n    refused here: memory\n    \
+             try: delegate\n  ✗ user namespace  detail\n    try: sysctl\n"
+        );
+        assert!(render(&probes, &ASCII).is_ascii());
+    }
+}

@@ -1,0 +1,122 @@
+//! The object that `run --json` prints.
+
+use ringfence::{Captured, CommandResult, Created, Ending};
+use serde_json::{Value, json};
+
+use super::{Job, Timings};
+use crate::failure::Failure;
+
+/// The version of the form.
+const VERSION: u32 = 1;
+
+/// Returns the object of a run that came to a result.
+pub(super) fn result(
+    job: &Job,
+    created: &Created,
+    result: &CommandResult,
+    status: u8,
+    timings: Timings,
+) -> Value {
+    let (exit_code, signal) = match result.ending {
+        Ending::Exited(code) => (Some(code), None),
+        Ending::Signalled(signal) => (None, Some(signal)),
+        _ => (None, None),
+    };
+    let milliseconds = |duration: std::time::Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
+    json!({
+        "version": VERSION,
+        "backend": job.backend.name(),
+        "sandbox": created.id,
+        "ending": ending_name(result.ending),
+        "exit_code": exit_code,
+        "signal": signal,
+        "status": status,
+        "timeout_seconds": result.applied_timeout.unwrap_or(job.timeout.value.get()).as_secs_f64(),
+        "timeout_from": job.timeout.origin.to_string(),
+        "sandbox_lost": result.sandbox_lost,
+        "stdout": stream(&result.stdout),
+        "stderr": stream(&result.stderr),
+        "timings_ms": {
+            "before": milliseconds(timings.before),
+            "create": milliseconds(timings.create),
+            "run": milliseconds(timings.run),
+            "destroy": milliseconds(timings.destroy),
+        },
+        "statement": created.statement,
+    })
+}
+
+/// Returns the object of a run that failed.
+pub(super) fn failure(failure: &Failure) -> Value {
+    json!({"version": VERSION, "status": failure.status(), "error": failure.to_json()})
+}
+
+fn ending_name(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Exited(_) => "exited",
+        Ending::Signalled(_) => "signalled",
+        Ending::TimedOut => "timed_out",
+        Ending::MemoryExceeded => "memory_exceeded",
+        Ending::PidsExceeded => "pids_exceeded",
+        _ => "unknown",
+    }
+}
+
+/// A stream as text, or as base64 where it is not UTF-8; exactly one of the two keys is there.
+fn stream(captured: &Captured) -> Value {
+    let mut value = json!({"truncated": captured.truncated, "total_bytes": captured.total_bytes});
+    match std::str::from_utf8(&captured.bytes) {
+        Ok(text) => value["text"] = text.into(),
+        Err(_) => value["base64"] = base64(&captured.bytes).into(),
+    }
+    value
+}
+
+/// Encodes as RFC 4648 says, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let group =
+            chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for position in 0..4 {
+            let index = (group >> (18 - 6 * position)) & 63;
+            text.push(if position <= chunk.len() { char::from(ALPHABET[index as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_of_the_rfc() {
+        let table = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (plain, encoded) in table {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0x00]), "//4A");
+    }
+
+    #[test]
+    fn p_36_a_stream_that_is_not_text_keeps_its_bytes() {
+        assert_eq!(
+            stream(&Captured::complete(&b"\xff\xfe\x00ok"[..])),
+            json!({"truncated": false, "total_bytes": 5, "base64": "//4Ab2s="})
+        );
+        assert_eq!(
+            stream(&Captured::complete(&b"a\nb"[..])),
+            json!({"truncated": false, "total_bytes": 3, "text": "a\nb"})
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! Texts of flags, variables and files as typed values. Every function says what is wrong in words that fit behind the
+//! name of the flag.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ringfence::{ByteSize, Cpus, GuestPath, OutputLimit, Pids, Timeout};
+
+/// Parses `30`, `0.5`, `30s`, `2m`, `1h 30m`; refuses what is not positive and finite (P22, P23).
+pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
+    let timeout = match text.parse::<f64>() {
+        Ok(seconds) => Timeout::from_secs_f64(seconds),
+        Err(_) => Timeout::new(words(text)?),
+    };
+    timeout.map_err(|error| error.message().to_owned())
+}
+
+/// Parses a duration as [`timeout`] does, for a lifetime.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    timeout(text).map(Timeout::get)
+}
+
+fn words(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| format!("{text:?} is not a duration such as 30, 0.5, 30s, 2m or \"1h 30m\""))
+}
+
+/// Parses a size such as `512MiB`.
+pub(crate) fn size(text: &str) -> Result<ByteSize, String> {
+    core(text)
+}
+
+/// Parses a number of processors.
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+    core(text)
+}
+
+/// Parses a number of processes.
+pub(crate) fn pids(text: &str) -> Result<Pids, String> {
+    core(text)
+}
+
+/// Parses how much of each stream is kept.
+pub(crate) fn output_limit(text: &str) -> Result<ByteSize, String> {
+    let size = size(text)?;
+    output_limit_of(size)?;
+    Ok(size)
+}
+
+/// Returns the size as an output limit.
+pub(crate) fn output_limit_of(size: ByteSize) -> Result<OutputLimit, String> {
+    let bytes = usize::try_from(size.get()).unwrap_or(usize::MAX);
+    OutputLimit::new(bytes).map_err(|error| error.message().to_owned())
+}
+
+fn core<T: FromStr<Err = ringfence::Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: ringfence::Error| error.message().to_owned())
+}
+
+/// Parses the path of a working directory in the sandbox.
+pub(crate) fn workdir(text: &str) -> Result<String, String> {
+    if text.starts_with('/') { Ok(text.to_owned()) } else { Err(format!("{text:?} is not absolute")) }
+}
+
+/// A variable for the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EnvAssignment {
+    /// `NAME=VALUE`
+    Given(String, String),
+    /// `NAME`: the value is taken from our own environment.
+    Inherited(String),
+}
+
+/// Parses `NAME=VALUE` or `NAME`. Which names are acceptable is the contract's business.
+pub(crate) fn env_assignment(text: &str) -> Result<EnvAssignment, String> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok(EnvAssignment::Given(name.to_owned(), value.to_owned())),
+        None if text.is_empty() => Err("is empty; give NAME=VALUE or NAME".to_owned()),
+        None => Ok(EnvAssignment::Inherited(text.to_owned())),
+    }
+}
+
+/// Something that goes into the sandbox before the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Input {
+    /// A file or directory here.
+    pub(crate) source: PathBuf,
+    /// Where it goes in the sandbox; relative paths start at the working directory.
+    pub(crate) target: GuestPath,
+}
+
+/// Parses `SRC:DST` or `SRC`, which goes into the working directory under its own name. The last colon counts.
+pub(crate) fn input(text: OsString) -> Result<Input, String> {
+    let bytes = text.into_vec();
+    let (source, target) = match bytes.iter().rposition(|byte| *byte == b':') {
+        Some(colon) => (bytes[..colon].to_vec(), bytes[colon + 1..].to_vec()),
+        None => {
+            let path = PathBuf::from(OsString::from_vec(bytes));
+            let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default().to_vec();
+            (path.into_os_string().into_vec(), name)
+        }
+    };
+    if source.is_empty() || target.is_empty() {
+        return Err("needs a source and a target: SRC:DST".to_owned());
+    }
+    let target = GuestPath::new(target).map_err(|error| error.message().to_owned())?;
+    Ok(Input { source: PathBuf::from(OsString::from_vec(source)), target })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_22_timeouts_are_positive_and_finite() {
+        let good =
+            [("30", 30.0), ("0.5", 0.5), ("30s", 30.0), ("2m", 120.0), ("1h 30m", 5400.0), ("250ms", 0.25)];
+        for (text, seconds) in good {
+            assert_eq!(timeout(text).unwrap().get(), Duration::from_secs_f64(seconds), "{text}");
+        }
+        let bad = [
+            "0", "-0", "0s", "-1", "-1s", "NaN", "nan", "inf", "-inf", "1e18", "366d", "1e-400", "", "x",
+            "5 x",
+        ];
+        for text in bad {
+            assert!(timeout(text).is_err(), "{text}");
+        }
+        assert_eq!(timeout("-1").unwrap_err(), "a timeout must be greater than 0, not -1");
+    }
+
+    #[test]
+    fn an_input_is_split_at_its_last_colon() {
+        let parse = |text: &str| {
+            input(text.into())
+                .map(|input| (input.source.display().to_string(), input.target.to_string()))
+                .map_err(|_| ())
+        };
+        let pair = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
+        assert_eq!(parse("a.py:b.py"), pair("a.py", "b.py"));
+        assert_eq!(parse("dir/a.py"), pair("dir/a.py", "a.py"));
+        assert_eq!(parse("a:b:/tmp/c"), pair("a:b", "/tmp/c"));
+        for bad in ["", ":", "a:", ":b", "/", ".."] {
+            assert_eq!(parse(bad), Err(()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_assignment_keeps_everything_behind_the_first_equals_sign() {
+        assert_eq!(env_assignment("A=b=c\n"), Ok(EnvAssignment::Given("A".into(), "b=c\n".into())));
+        assert_eq!(env_assignment("A"), Ok(EnvAssignment::Inherited("A".into())));
+        assert_eq!(env_assignment("=x"), Ok(EnvAssignment::Given(String::new(), "x".into())));
+        assert!(env_assignment("").is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! SIGINT and SIGTERM as events: the first one ends the sandbox, a second one does not wait for that.
+//!
+//! Each signal arrives as a byte in a socket of its own, so that it can be awaited by the runtime and also wake a plain
+//! `poll`: output is written from the task that reads the command's streams, and a reader that has stalled must
+//! not be able to hold off Ctrl-C.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
+use tokio::net::UnixStream;
+
+use crate::exit;
+use crate::failure::{Failure, Result};
+
+/// A signal that ends ringfence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Interrupt {
+    /// Returns the exit status that says so.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Interrupt => exit::INTERRUPTED,
+            Self::Terminate => exit::TERMINATED,
+        }
+    }
+}
+
+/// The signals that end ringfence. Made inside the runtime.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: UnixStream,
+    terminate: UnixStream,
+    /// Readable while a signal has not been taken by [`Self::next`].
+    pending: Vec<OwnedFd>,
+}
+
+impl Signals {
+    /// Takes over the two signals.
+    pub(crate) fn new() -> Result<Self> {
+        Self::open().map_err(|error| Failure::new(format!("catch signals: {error}")))
+    }
+
+    fn open() -> io::Result<Self> {
+        let (interrupt, interrupt_pending) = subscribe(SIGINT)?;
+        let (terminate, terminate_pending) = subscribe(SIGTERM)?;
+        Ok(Self { interrupt, terminate, pending: vec![interrupt_pending, terminate_pending] })
+    }
+
+    /// Takes the descriptors that are readable while a signal is pending.
+    pub(crate) fn take_pending(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next(&self) -> Interrupt {
+        tokio::select! {
+            biased;
+            () = one_byte(&self.interrupt) => Interrupt::Interrupt,
+            () = one_byte(&self.terminate) => Interrupt::Terminate,
+        }
+    }
+
+    /// Drives `future` to its end. A first signal is noted in `first` and does not disturb it; the next one abandons it.
+    pub(crate) async fn shield<T>(
+        &self,
+        first: &mut Option<Interrupt>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.next() => {
+                    if first.replace(signal).is_some() {
+                        return None;
+                    }
+                }
+                value = &mut future => return Some(value),
+            }
+        }
+    }
+}
+
+/// Changes of the terminal's size.
+#[derive(Debug)]
+pub(crate) struct Resizes(UnixStream);
+
+impl Resizes {
+    /// Takes over SIGWINCH.
+    pub(crate) fn new() -> Result<Self> {
+        let (stream, _) =
+            subscribe(SIGWINCH).map_err(|error| Failure::new(format!("catch signals: {error}")))?;
+        Ok(Self(stream))
+    }
+
+    /// Waits for the next change.
+    pub(crate) async fn next(&self) {
+        one_byte(&self.0).await;
+    }
+}
+
+fn subscribe(signal: i32) -> io::Result<(UnixStream, OwnedFd)> {
+    let (reader, writer) = StdStream::pair()?;
+    signal_hook::low_level::pipe::register(signal, writer)?;
+    reader.set_nonblocking(true)?;
+    let pending = OwnedFd::from(reader.try_clone()?);
+    Ok((UnixStream::from_std(reader)?, pending))
+}
+
+async fn one_byte(stream: &UnixStream) {
+    loop {
+        if stream.readable().await.is_err() {
+            // The write end lives as long as the process, so this does not happen; never report a signal that was not sent.
+            std::future::pending::<()>().await;
+        }
+        if matches!(stream.try_read(&mut [0; 1]), Ok(1)) {
+            return;
+        }
+    }
+}
