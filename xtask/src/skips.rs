@@ -1,7 +1,7 @@
 //! Tests that could not run here, and how many of them are expected: a silent skip cannot pass.
 //!
 //! The contract with tests: one that finds a primitive missing appends the line `skipped: <test>: <missing primitive>`
-//! to the file named by `RINGFENCE_SKIP_LOG` (opened for appending, one write) and returns.
+//! to the file named by `RINGFENCE_TEST_SKIP_LOG` (opened for appending, one write) and returns.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -16,7 +16,7 @@ use crate::report;
 use crate::second_pass::Identity;
 
 /// Names the file that tests append to.
-pub(crate) const LOG_VARIABLE: &str = "RINGFENCE_SKIP_LOG";
+pub(crate) const LOG_VARIABLE: &str = "RINGFENCE_TEST_SKIP_LOG";
 /// Tells tests which pass they are in: `root` or `user`.
 pub(crate) const IDENTITY_VARIABLE: &str = "RINGFENCE_TEST_AS";
 
