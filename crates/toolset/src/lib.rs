@@ -1,1 +1,38 @@
-//! The four agent tools of Ringfence: schemas, wording, provisioning, masking.
+//! The four agent tools of Ringfence: `run_command`, `read_file`, `write_file`, `list_directory`.
+//!
+//! A [`Toolset`] is a checked [`ToolsetConfig`] over any [`Backend`](ringfence_core::Backend). Its
+//! [`definitions`](Toolset::definitions) are what a model is offered; a [`Session`] is one run: it provisions a sandbox at
+//! the first call, shares it among all calls, and destroys it at the end whatever happened.
+//!
+//! All text that a model reads is made here, and only here: wording, rendering, cutting, masking of secrets. This crate
+//! knows no concrete backend and reads nothing of its surroundings but the input files it is told to stage.
+//!
+//! Attaching to a sandbox of someone else and exporting files are not offered yet.
+
+mod arguments;
+mod blocking;
+mod budget;
+mod config;
+mod definition;
+mod mask;
+mod network_note;
+mod outcome;
+mod provision;
+mod session;
+mod text;
+mod tools;
+mod toolset;
+
+pub use blocking::BlockingSession;
+pub use budget::CorrectionBudget;
+pub use config::{
+    Bounds, DEFAULT_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_EXPORT_BYTES,
+    DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_OUTPUT_LINES, DEFAULT_MAX_READ_BYTES, Input, InputSource,
+    MAX_PREFIX_BYTES, ToolsetConfig,
+};
+pub use definition::{CodeSurface, MAX_CORRECTIONS, Tool, ToolDefinition};
+pub use mask::{LEAST_ENV_SECRET_BYTES, MASK};
+pub use outcome::{Correction, ToolError, ToolOutput};
+pub use provision::MAX_INPUT_BYTES;
+pub use session::Session;
+pub use toolset::Toolset;

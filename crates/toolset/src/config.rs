@@ -1,0 +1,288 @@
+//! What a toolset is built from, and the checks on it (TC).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringfence_core::{Error, ErrorKind, GuestPath, OutputLimit, Result, SandboxSpec, SpecField, Timeout};
+
+/// Seconds a command gets when the model asks for none (TC-19).
+pub const DEFAULT_COMMAND_TIMEOUT_SECONDS: f64 = 60.0;
+/// Most seconds a command gets, whatever the model asks (TC-19).
+pub const DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS: f64 = 300.0;
+/// Most lines of one output stream, file window or listing shown to the model (TC-19).
+pub const DEFAULT_MAX_OUTPUT_LINES: usize = 2000;
+/// Most bytes of one output stream, file window or listing shown to the model (TC-19).
+pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 50 << 10;
+/// Largest file `read_file` opens, in bytes (TC-19).
+pub const DEFAULT_MAX_READ_BYTES: u64 = 5 << 20;
+/// Largest file that is exported, in bytes (TC-19).
+pub const DEFAULT_MAX_EXPORT_BYTES: u64 = 1 << 30;
+
+/// The longest prefix: with `_list_directory` a tool name has at most 64 characters, which is what model interfaces take.
+pub const MAX_PREFIX_BYTES: usize = 64 - "_list_directory".len();
+
+/// Where the content of an [`Input`] comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum InputSource {
+    /// These bytes.
+    Bytes(Bytes),
+    /// A regular file of this machine, read when the sandbox is provisioned.
+    LocalFile(PathBuf),
+}
+
+/// Shows sizes, not contents.
+impl fmt::Debug for InputSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+            Self::LocalFile(path) => f.debug_tuple("LocalFile").field(path).finish(),
+        }
+    }
+}
+
+/// A file put into every sandbox before the first call reaches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// Where the content comes from.
+    pub source: InputSource,
+    /// Where it goes; parent directories are created.
+    pub destination: GuestPath,
+}
+
+/// How to build a [`Toolset`](crate::Toolset). Setters only collect; [`Toolset::new`](crate::Toolset::new) checks.
+///
+/// Line and byte caps are whole numbers by type, so that no fraction can round to a cap of 0 (TC-15 done right).
+#[derive(Clone, Default)]
+pub struct ToolsetConfig {
+    pub(crate) spec: SandboxSpec,
+    pub(crate) prefix: String,
+    default_command_timeout_seconds: Option<f64>,
+    max_command_timeout_seconds: Option<f64>,
+    max_output_lines: Option<usize>,
+    max_output_bytes: Option<usize>,
+    max_read_bytes: Option<u64>,
+    max_export_bytes: Option<u64>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) secrets: Vec<Vec<u8>>,
+    pub(crate) public_env: Vec<String>,
+}
+
+impl ToolsetConfig {
+    /// Returns the configuration with all defaults: a closed sandbox and the bounds of TC-19.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what the sandbox must guarantee. Always a concrete spec: the default is the closed one (SP-05).
+    #[must_use]
+    pub fn spec(mut self, spec: SandboxSpec) -> Self {
+        self.spec = spec;
+        self
+    }
+
+    /// Sets the prefix of all four tool names, joined by `_` (TP-01). Empty means none.
+    ///
+    /// An ASCII identifier of at most [`MAX_PREFIX_BYTES`]. Other letters are refused although they are identifiers in
+    /// some languages, because model interfaces take only ASCII in tool names.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the seconds a command gets when the model asks for none. Unset, it is 60 or the maximum, whichever is less, so
+    /// that lowering only the maximum works (TC-03 done right).
+    #[must_use]
+    pub fn default_command_timeout_seconds(mut self, seconds: f64) -> Self {
+        self.default_command_timeout_seconds = Some(seconds);
+        self
+    }
+
+    /// Sets the most seconds a command gets; more is clamped (RC-02). Unset, it is 300.
+    #[must_use]
+    pub fn max_command_timeout_seconds(mut self, seconds: f64) -> Self {
+        self.max_command_timeout_seconds = Some(seconds);
+        self
+    }
+
+    /// Sets the most lines of one stream, file window or listing. Unset, it is 2000.
+    #[must_use]
+    pub fn max_output_lines(mut self, lines: usize) -> Self {
+        self.max_output_lines = Some(lines);
+        self
+    }
+
+    /// Sets the most bytes of one stream, file window or listing; at most [`OutputLimit::MAX_BYTES`]. Unset, it is 50 KiB.
+    #[must_use]
+    pub fn max_output_bytes(mut self, bytes: usize) -> Self {
+        self.max_output_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the size in bytes of the largest file that `read_file` opens. Unset, it is 5 MiB.
+    #[must_use]
+    pub fn max_read_bytes(mut self, bytes: u64) -> Self {
+        self.max_read_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the size in bytes of the largest file that is exported. Unset, it is 1 GiB.
+    #[must_use]
+    pub fn max_export_bytes(mut self, bytes: u64) -> Self {
+        self.max_export_bytes = Some(bytes);
+        self
+    }
+
+    /// Adds a file that every sandbox gets before the first call reaches it, also one that replaces a lost sandbox.
+    #[must_use]
+    pub fn input(mut self, source: InputSource, destination: GuestPath) -> Self {
+        self.inputs.push(Input { source, destination });
+        self
+    }
+
+    /// Registers a secret of any length that the model must not read, besides the values of the spec's environment.
+    #[must_use]
+    pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
+        self.secrets.push(secret.into());
+        self
+    }
+
+    /// Says that the value of a variable of the spec's environment is no secret and may be shown.
+    #[must_use]
+    pub fn public_env(mut self, name: impl Into<String>) -> Self {
+        self.public_env.push(name.into());
+        self
+    }
+
+    /// Checks everything in the order of TC-14.
+    pub(crate) fn bounds(&self) -> Result<Bounds> {
+        // An explicit default is checked before it is compared; an unset one follows the maximum (TC-03).
+        let default = self
+            .default_command_timeout_seconds
+            .map(|seconds| timeout("default_command_timeout", seconds))
+            .transpose()?;
+        let maximum = timeout(
+            "max_command_timeout",
+            self.max_command_timeout_seconds.unwrap_or(DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS),
+        )?;
+        let max_output_lines = self.max_output_lines.unwrap_or(DEFAULT_MAX_OUTPUT_LINES);
+        at_least_one("max_output_lines", max_output_lines as u64)?;
+        let max_output_bytes = self.max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
+        at_least_one("max_output_bytes", max_output_bytes as u64)?;
+        OutputLimit::new(max_output_bytes).map_err(|error| refused("max_output_bytes", error.message()))?;
+        let max_read_bytes = self.max_read_bytes.unwrap_or(DEFAULT_MAX_READ_BYTES);
+        at_least_one("max_read_bytes", max_read_bytes)?;
+        let max_export_bytes = self.max_export_bytes.unwrap_or(DEFAULT_MAX_EXPORT_BYTES);
+        at_least_one("max_export_bytes", max_export_bytes)?;
+        let default = match default {
+            Some(default) => default,
+            None => {
+                Timeout::new(maximum.get().min(Duration::from_secs_f64(DEFAULT_COMMAND_TIMEOUT_SECONDS)))?
+            }
+        };
+        if default > maximum {
+            return Err(refused(
+                "default_command_timeout",
+                format!(
+                    "is {} s, which exceeds max_command_timeout, {} s",
+                    default.get().as_secs_f64(),
+                    maximum.get().as_secs_f64()
+                ),
+            ));
+        }
+        check_prefix(&self.prefix)?;
+        // Attach and owner checks go here, before the exports (TC-06 to TC-13), when those exist.
+        if self.spec.owner().is_some() {
+            return Err(Error::refused(
+                "",
+                SpecField::Owner,
+                "a toolset that provisions its own sandbox destroys it before anyone could attach",
+            )
+            .hint("drop the owner, or create the sandbox outside and attach to it"));
+        }
+        Ok(Bounds {
+            default_timeout: default,
+            max_timeout: maximum,
+            max_output_lines,
+            max_output_bytes,
+            max_read_bytes,
+            max_export_bytes,
+        })
+    }
+}
+
+/// Shows what is set, but no secret.
+impl fmt::Debug for ToolsetConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolsetConfig")
+            .field("spec", &self.spec)
+            .field("prefix", &self.prefix)
+            .field("default_command_timeout_seconds", &self.default_command_timeout_seconds)
+            .field("max_command_timeout_seconds", &self.max_command_timeout_seconds)
+            .field("max_output_lines", &self.max_output_lines)
+            .field("max_output_bytes", &self.max_output_bytes)
+            .field("max_read_bytes", &self.max_read_bytes)
+            .field("max_export_bytes", &self.max_export_bytes)
+            .field("inputs", &self.inputs)
+            .field("secrets", &self.secrets.len())
+            .field("public_env", &self.public_env)
+            .finish()
+    }
+}
+
+/// The checked bounds of a toolset.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bounds {
+    /// What a command gets when the model asks for nothing.
+    pub default_timeout: Timeout,
+    /// The most a command gets.
+    pub max_timeout: Timeout,
+    /// The most lines of one stream, window or listing.
+    pub max_output_lines: usize,
+    /// The most bytes of one stream, window or listing.
+    pub max_output_bytes: usize,
+    /// The largest file read, in bytes.
+    pub max_read_bytes: u64,
+    /// The largest file exported, in bytes.
+    pub max_export_bytes: u64,
+}
+
+fn refused(parameter: &str, why: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "", "build the toolset", format!("{parameter} {why}"))
+}
+
+fn timeout(parameter: &str, seconds: f64) -> Result<Timeout> {
+    Timeout::from_secs_f64(seconds).map_err(|_| {
+        refused(parameter, format!("must be a positive number of seconds, at most 31536000, not {seconds}"))
+    })
+}
+
+fn at_least_one(parameter: &str, value: u64) -> Result<()> {
+    if value == 0 {
+        return Err(refused(parameter, "must be at least 1, not 0"));
+    }
+    Ok(())
+}
+
+fn check_prefix(prefix: &str) -> Result<()> {
+    let mut bytes = prefix.bytes();
+    let starts_well = bytes.next().is_none_or(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    if !starts_well || !bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Err(refused(
+            "tool prefix",
+            format!(
+                "must be an ASCII identifier (letters, digits and _, not starting with a digit), not {prefix:?}"
+            ),
+        ));
+    }
+    if prefix.len() > MAX_PREFIX_BYTES {
+        return Err(refused(
+            "tool prefix",
+            format!("must have at most {MAX_PREFIX_BYTES} characters, not {}", prefix.len()),
+        ));
+    }
+    Ok(())
+}

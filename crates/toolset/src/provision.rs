@@ -1,0 +1,414 @@
+//! One sandbox per session: created once however many calls want it, and destroyed whatever happens (LC).
+//!
+//! Creation runs in a task of its own. A caller that is cancelled while it waits therefore cancels nothing: the handle
+//! still arrives and is destroyed when the session ends (LC-08). The lock here is never held across a backend call
+//! (LC-17), and all state is shared by pointer, so callers may live on different runtimes (LC-07).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use ringfence_core::{Backend, EnforcementStatement, Error, ErrorKind, Result, SandboxId, SandboxSpec};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::config::{Input, InputSource};
+use crate::mask::Masker;
+
+/// The largest local file staged as an input, in bytes: it is held in memory while it is written.
+pub const MAX_INPUT_BYTES: u64 = 1 << 30;
+
+const MANUAL_CLEANUP: &str = "it may still exist; remove it by hand with the backend's own tools";
+
+/// A sandbox that stands.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) id: SandboxId,
+    pub(crate) statement: EnforcementStatement,
+    /// Set once somebody learned that the sandbox is gone; it is not used or destroyed again (LC-19).
+    lost: AtomicBool,
+    /// Where it was created: the last resort for destroying it when nobody waits any more.
+    runtime: Handle,
+}
+
+impl Live {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+}
+
+/// What a creation came to; a failure is shared because every waiter gets it (LC-21).
+type Outcome = Result<Arc<Live>, Arc<Failed>>;
+
+/// A failed creation: the error itself for the first who asks (LC-11), a copy that says the same for the others.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    original: Mutex<Option<Error>>,
+    copy: Error,
+}
+
+impl Failed {
+    fn error(&self, masker: &Masker) -> Error {
+        let original = self.original.lock().unwrap_or_else(PoisonError::into_inner).take();
+        original.unwrap_or_else(|| masker.restated(&self.copy))
+    }
+}
+
+#[derive(Debug)]
+enum Standing {
+    Nothing,
+    Creating(watch::Receiver<Option<Outcome>>),
+    Ready(Arc<Live>),
+}
+
+#[derive(Debug)]
+struct State {
+    closed: bool,
+    standing: Standing,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    spec: SandboxSpec,
+    inputs: Vec<Input>,
+    masker: Arc<Masker>,
+    state: Mutex<State>,
+}
+
+/// The sandbox of one session, or the lack of one.
+pub(crate) struct Provisioner {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Provisioner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provisioner").field("state", &*self.shared.lock()).finish_non_exhaustive()
+    }
+}
+
+/// A caller's place at one creation, taken when it arrives.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    Done(Arc<Live>),
+    Waiting(watch::Receiver<Option<Outcome>>),
+}
+
+impl Provisioner {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        spec: SandboxSpec,
+        inputs: Vec<Input>,
+        masker: Arc<Masker>,
+    ) -> Self {
+        let state = Mutex::new(State { closed: false, standing: Standing::Nothing });
+        Self { shared: Arc::new(Shared { backend, spec, inputs, masker, state }) }
+    }
+
+    /// Joins the creation in flight, starts one, or returns what stands.
+    pub(crate) fn acquire(&self) -> Result<Attempt> {
+        let (publisher, attempt) = {
+            let mut state = self.shared.lock();
+            if state.closed {
+                return Err(self.shared.not_open());
+            }
+            match &state.standing {
+                Standing::Ready(live) => return Ok(Attempt::Done(Arc::clone(live))),
+                Standing::Creating(receiver) => return Ok(Attempt::Waiting(receiver.clone())),
+                Standing::Nothing => {}
+            }
+            let (sender, receiver) = watch::channel(None);
+            state.standing = Standing::Creating(receiver.clone());
+            (Publisher { shared: Arc::clone(&self.shared), sender: Some(sender) }, Attempt::Waiting(receiver))
+        };
+        // Outside the lock: a runtime that is shutting down drops the task at once, and dropping it publishes.
+        match Handle::try_current() {
+            Ok(runtime) => {
+                let creation = create(Arc::clone(&self.shared), publisher, runtime.clone());
+                drop(runtime.spawn(creation));
+                Ok(attempt)
+            }
+            Err(_) => Err(publisher.shared.error(
+                ErrorKind::InvalidArgument,
+                "a session must be used inside a tokio runtime; use BlockingSession elsewhere",
+            )),
+        }
+    }
+
+    /// Returns the sandbox once its creation has ended.
+    pub(crate) async fn wait(&self, attempt: Attempt) -> Result<Arc<Live>> {
+        let mut receiver = match attempt {
+            Attempt::Done(live) => return Ok(live),
+            Attempt::Waiting(receiver) => receiver,
+        };
+        let outcome = match receiver.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => None,
+        };
+        match outcome {
+            Some(Ok(live)) => Ok(live),
+            Some(Err(failed)) => Err(failed.error(&self.shared.masker)),
+            // The publisher always publishes; without it there is nothing to wait for.
+            None => Err(self.shared.abandoned()),
+        }
+    }
+
+    /// Returns what stands now.
+    pub(crate) fn current(&self) -> Option<Arc<Live>> {
+        match &self.shared.lock().standing {
+            Standing::Ready(live) => Some(Arc::clone(live)),
+            Standing::Nothing | Standing::Creating(_) => None,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.lock().closed
+    }
+
+    pub(crate) fn not_open(&self) -> Error {
+        self.shared.not_open()
+    }
+
+    /// Forgets a sandbox that is gone: the next call provisions anew (LC-19).
+    pub(crate) fn lost(&self, live: &Arc<Live>) {
+        live.lost.store(true, Ordering::Release);
+        let mut state = self.shared.lock();
+        if matches!(&state.standing, Standing::Ready(standing) if Arc::ptr_eq(standing, live)) {
+            state.standing = Standing::Nothing;
+        }
+    }
+
+    /// Ends the session: waits for a creation in flight and for the destruction of what stands (LC-03, LC-09). Dropping
+    /// this future does not stop the destruction.
+    pub(crate) async fn close(&self) {
+        match self.shut() {
+            Standing::Nothing => {}
+            // Whoever creates sees that the session is closed, destroys, and publishes when that is done.
+            Standing::Creating(mut receiver) => drop(receiver.wait_for(Option::is_some).await.map(drop)),
+            Standing::Ready(live) => {
+                let destruction = destroy(Arc::clone(&self.shared), live.id.clone());
+                match Handle::try_current() {
+                    // Its own task, so that a cancelled close still destroys. How it ended is in the log (LC-04).
+                    Ok(runtime) => drop(runtime.spawn(destruction).await),
+                    Err(_) => destruction.await,
+                }
+            }
+        }
+    }
+
+    /// Ends the session without waiting. A runtime destroys in the background: the current one, else the one that
+    /// created the sandbox. If neither runs, the warning of [`LeftBehind`] is all that can be done.
+    pub(crate) fn abandon(&self) {
+        if let Standing::Ready(live) = self.shut() {
+            let runtime = Handle::try_current().unwrap_or_else(|_| live.runtime.clone());
+            drop(runtime.spawn(destroy(Arc::clone(&self.shared), live.id.clone())));
+        }
+    }
+
+    /// Clears the state before anything is taken down (LC-16), and returns what stood.
+    fn shut(&self) -> Standing {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        match &state.standing {
+            // Stays, for the creator and for a second close that must wait as well.
+            Standing::Creating(receiver) => Standing::Creating(receiver.clone()),
+            Standing::Nothing | Standing::Ready(_) => {
+                std::mem::replace(&mut state.standing, Standing::Nothing)
+            }
+        }
+    }
+}
+
+impl Drop for Provisioner {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under the lock; a poisoned one is still consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, kind: ErrorKind, message: &str) -> Error {
+        Error::new(kind, self.backend.name(), "provision a sandbox", message).terminal()
+    }
+
+    fn not_open(&self) -> Error {
+        Error::new(ErrorKind::InvalidArgument, self.backend.name(), "call a tool", "the session is not open")
+            .hint("open one with Toolset::open and call its tools before closing it")
+            .terminal()
+    }
+
+    fn abandoned(&self) -> Error {
+        self.error(
+            ErrorKind::Unexpected,
+            "could not provision a sandbox: its creation was given up half-way because the runtime ended or the backend \
+             panicked",
+        )
+    }
+}
+
+/// Publishes what a creation came to exactly once, also when its task is dropped or panics.
+struct Publisher {
+    shared: Arc<Shared>,
+    sender: Option<watch::Sender<Option<Outcome>>>,
+}
+
+impl Publisher {
+    /// Makes a sandbox the standing one. Returns it when the session was closed meanwhile.
+    fn ready(&mut self, live: Live) -> Result<(), Live> {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return Err(live);
+        }
+        let live = Arc::new(live);
+        state.standing = Standing::Ready(Arc::clone(&live));
+        if let Some(sender) = self.sender.take() {
+            sender.send_replace(Some(Ok(live)));
+        }
+        Ok(())
+    }
+
+    /// Publishes a failure and forgets it: the next call provisions again (LC-12).
+    fn failed(&mut self, error: Error) {
+        let Some(sender) = self.sender.take() else { return };
+        self.shared.lock().standing = Standing::Nothing;
+        let copy = self.shared.masker.restated(&error);
+        sender.send_replace(Some(Err(Arc::new(Failed { original: Mutex::new(Some(error)), copy }))));
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if self.sender.is_some() {
+            let error = self.shared.abandoned();
+            self.failed(error);
+        }
+    }
+}
+
+/// Warns about a sandbox whose destruction did not come to a good end (LC-04).
+struct LeftBehind {
+    shared: Arc<Shared>,
+    id: Option<SandboxId>,
+}
+
+impl LeftBehind {
+    fn warn(&mut self, why: &str) {
+        if let Some(id) = self.id.take() {
+            let why = self.shared.masker.text(why);
+            tracing::warn!(
+                sandbox = id.as_str(),
+                backend = self.shared.backend.name(),
+                "could not destroy sandbox {id} of backend {}: {why}; {MANUAL_CLEANUP}",
+                self.shared.backend.name(),
+            );
+        }
+    }
+}
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        self.warn("the runtime ended first");
+    }
+}
+
+/// Destroys a sandbox; a failure is logged and fails nothing (LC-04).
+async fn destroy(shared: Arc<Shared>, id: SandboxId) {
+    let mut left_behind = LeftBehind { shared: Arc::clone(&shared), id: Some(id.clone()) };
+    match shared.backend.destroy(&id).await {
+        Ok(()) => left_behind.id = None,
+        Err(error) => left_behind.warn(&error.to_string()),
+    }
+}
+
+/// Creates a sandbox, puts the inputs into it, and publishes it.
+async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) {
+    let created = match shared.backend.create(&shared.spec).await {
+        Ok(created) => created,
+        Err(error) => return publisher.failed(terminal(&shared, error)),
+    };
+    let mut left_behind = LeftBehind { shared: Arc::clone(&shared), id: Some(created.id.clone()) };
+    let staged = stage_inputs(&shared, &created.id).await;
+    let closed = match staged {
+        Ok(()) => {
+            let live = Live {
+                id: created.id.clone(),
+                statement: created.statement,
+                lost: AtomicBool::new(false),
+                runtime,
+            };
+            match publisher.ready(live) {
+                Ok(()) => {
+                    left_behind.id = None;
+                    return;
+                }
+                Err(_) => shared.not_open(),
+            }
+        }
+        Err(error) => error,
+    };
+    left_behind.id = None;
+    destroy(Arc::clone(&shared), created.id).await;
+    publisher.failed(closed);
+}
+
+/// Every failure to create ends the run; one that is terminal already passes as it is (LC-10, LC-11, BK-03).
+fn terminal(shared: &Shared, error: Error) -> Error {
+    if error.is_terminal() {
+        return error;
+    }
+    let wrapped = Error::new(
+        error.kind().clone(),
+        shared.backend.name(),
+        "provision a sandbox",
+        "could not provision a sandbox",
+    );
+    wrapped.retry(error.retry_policy()).source(error).terminal()
+}
+
+async fn stage_inputs(shared: &Shared, id: &SandboxId) -> Result<()> {
+    for input in &shared.inputs {
+        let failed = |kind, message: String| {
+            Error::new(kind, shared.backend.name(), "stage an input", message)
+                .context("destination", input.destination.to_string())
+                .terminal()
+        };
+        let content = match &input.source {
+            InputSource::Bytes(bytes) => bytes.clone(),
+            InputSource::LocalFile(path) => {
+                let opened = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_local(&opened)).await;
+                match read {
+                    Ok(Ok(bytes)) => bytes,
+                    Ok(Err(why)) => {
+                        return Err(failed(ErrorKind::InvalidArgument, format!("{} {why}", path.display())));
+                    }
+                    Err(_) => return Err(shared.abandoned()),
+                }
+            }
+        };
+        let written = shared.backend.write_file(id, &input.destination, &content).await;
+        if let Err(error) = written {
+            return Err(
+                failed(error.kind().clone(), "could not write it into the sandbox".into()).source(error)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Reads a regular file of this machine, or says what is wrong with it.
+fn read_local(path: &std::path::Path) -> std::result::Result<Bytes, String> {
+    let metadata = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
+    // Checked before opening: opening a FIFO would wait for its other end.
+    if !metadata.is_file() {
+        return Err("is not a regular file; inputs are single files".into());
+    }
+    if metadata.len() > MAX_INPUT_BYTES {
+        return Err(format!("has {} bytes, at most {MAX_INPUT_BYTES} are staged", metadata.len()));
+    }
+    std::fs::read(path).map(Bytes::from).map_err(|error| format!("cannot be read: {error}"))
+}

@@ -1,0 +1,305 @@
+//! One run of an agent: its sandbox, its calls, its end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_core::{EnforcementStatement, Error, ErrorKind, Result, SandboxId};
+use serde_json::Value;
+
+use crate::budget::CorrectionBudget;
+use crate::definition::{MAX_CORRECTIONS, Tool};
+use crate::outcome::{Correction, ToolError, ToolOutput};
+use crate::provision::{Live, Provisioner};
+use crate::text::quoted_path;
+use crate::tools::list_directory::ListDirectory;
+use crate::tools::read_file::{self, ReadFile};
+use crate::tools::run_command::RunCommand;
+use crate::tools::write_file::WriteFile;
+use crate::toolset::Toolset;
+
+/// An open run of a [`Toolset`]: nothing is provisioned until the first call, all calls share one sandbox, and
+/// [`Self::close`] destroys it (LC-01 to LC-03).
+///
+/// Calls may be made from several tasks, threads and runtimes at once. They take effect one at a time, in the order in
+/// which they were first polled; waiting holds no thread, and a call that is dropped gives up its turn (CM-02). Dropping
+/// a call while its command runs ends the command; dropping it while the sandbox is being created does not, but the
+/// sandbox is destroyed with the session.
+///
+/// A session dropped without being closed destroys its sandbox in the background: on the current tokio runtime, else on
+/// the one that created it. If that runtime ends first, the sandbox is left to the backend's own clean-up and a warning
+/// that names it is logged. Close sessions.
+#[derive(Debug)]
+pub struct Session {
+    toolset: Toolset,
+    provisioner: Provisioner,
+    turn: tokio::sync::Mutex<()>,
+    budget: Mutex<CorrectionBudget>,
+}
+
+/// A call whose arguments are accepted.
+#[derive(Debug)]
+enum Call {
+    RunCommand(RunCommand),
+    ReadFile(ReadFile),
+    WriteFile(WriteFile),
+    ListDirectory(ListDirectory),
+}
+
+/// Why a call has no result, before it is counted.
+enum Failure {
+    /// Told to the model.
+    Correctable(String),
+    /// Ends the run.
+    Terminal(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Terminal(error)
+    }
+}
+
+impl Session {
+    pub(crate) fn new(toolset: Toolset) -> Self {
+        let provisioner = toolset.provisioner();
+        Self { toolset, provisioner, turn: tokio::sync::Mutex::default(), budget: Mutex::default() }
+    }
+
+    /// Calls a tool by its full name, with its arguments as the model wrote them.
+    ///
+    /// # Errors
+    /// See [`ToolError`]. After [`ToolError::Terminal`] the run should end and the session be closed.
+    pub async fn call(&self, name: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
+        self.call_in_turn(name, arguments, None).await
+    }
+
+    /// Calls a tool as part of a model turn: failures of one tool within one turn count once (ER-06). Turns are told
+    /// apart by their number; without one every call is a turn of its own.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub async fn call_in_turn(
+        &self,
+        name: &str,
+        arguments: &Value,
+        turn: Option<u64>,
+    ) -> Result<ToolOutput, ToolError> {
+        let Some(tool) = self.toolset.tool_named(name) else {
+            let known = self.toolset.definitions().iter().map(|definition| definition.name.clone()).collect();
+            return Err(ToolError::UnknownTool { name: name.to_owned(), known });
+        };
+        if self.provisioner.is_closed() {
+            return Err(ToolError::Terminal(self.provisioner.not_open()));
+        }
+        let result = match self.parse(tool, arguments) {
+            Ok(call) => self.perform(name, tool, call).await,
+            Err(faults) => Err(Failure::Correctable(format!("{name} was not run: {faults}"))),
+        };
+        self.settle(name, tool, turn, result)
+    }
+
+    /// Provisions the sandbox now instead of at the first call, and returns its handle.
+    ///
+    /// # Errors
+    /// What kept it from being provisioned; always terminal (LC-10).
+    pub async fn prepare(&self) -> Result<SandboxId> {
+        let attempt = self.provisioner.acquire()?;
+        let live =
+            self.provisioner.wait(attempt).await.map_err(|error| self.toolset.masker().error(error))?;
+        Ok(live.id.clone())
+    }
+
+    /// Returns the handle of the sandbox that stands now, if any.
+    #[must_use]
+    pub fn sandbox(&self) -> Option<SandboxId> {
+        self.provisioner.current().map(|live| live.id.clone())
+    }
+
+    /// Returns what is enforced on the sandbox that stands now, if any.
+    #[must_use]
+    pub fn statement(&self) -> Option<EnforcementStatement> {
+        self.provisioner.current().map(|live| live.statement.clone())
+    }
+
+    /// Returns the toolset this session runs.
+    #[must_use]
+    pub fn toolset(&self) -> &Toolset {
+        &self.toolset
+    }
+
+    /// Returns the failures in a row of a tool (ER-06).
+    #[must_use]
+    pub fn failures(&self, tool: Tool) -> u32 {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner).failures(tool)
+    }
+
+    /// Destroys the sandbox, if there is one, and waits for that. Calls that are waiting fail, and so do later ones
+    /// (LC-09, LC-14). Never fails: a sandbox that could not be destroyed is named in a warning of the log (LC-04). May be
+    /// called more than once; dropping the future does not stop the destruction.
+    pub async fn close(&self) {
+        self.provisioner.close().await;
+    }
+
+    fn parse(&self, tool: Tool, arguments: &Value) -> Result<Call, String> {
+        let parse = |arguments: &Value| {
+            Ok(match tool {
+                Tool::RunCommand => Call::RunCommand(RunCommand::parse(arguments, self.toolset.bounds())?),
+                Tool::ReadFile => Call::ReadFile(ReadFile::parse(arguments)?),
+                Tool::WriteFile => Call::WriteFile(WriteFile::parse(arguments)?),
+                Tool::ListDirectory => Call::ListDirectory(ListDirectory::parse(arguments)?),
+            })
+        };
+        parse(arguments).map_err(|faults: String| {
+            // A fault repeats the beginning of a bad value. Masked first, it cannot end in half a secret (MK-01).
+            let mut masked = arguments.clone();
+            self.toolset.masker().json(&mut masked);
+            parse(&masked).err().unwrap_or(faults)
+        })
+    }
+
+    async fn perform(&self, name: &str, tool: Tool, call: Call) -> Result<ToolOutput, Failure> {
+        // Taken on arrival: whoever waits for a creation shares its outcome, good or bad (LC-21).
+        let mut attempt = self.provisioner.acquire()?;
+        let _turn = self.turn.lock().await;
+        let live = loop {
+            let live = self.provisioner.wait(attempt).await?;
+            if self.provisioner.is_closed() {
+                return Err(self.provisioner.not_open().into());
+            }
+            // The call before this one may have lost the sandbox.
+            if !live.is_lost() {
+                break live;
+            }
+            attempt = self.provisioner.acquire()?;
+        };
+        let result = self.execute(name, tool, &call, &live).await;
+        if self.provisioner.is_closed() && matches!(&result, Err(Failure::Correctable(_))) {
+            // Closing took the sandbox away under the call; nobody is left to correct anything.
+            return Err(self.provisioner.not_open().into());
+        }
+        result
+    }
+
+    async fn execute(
+        &self,
+        name: &str,
+        tool: Tool,
+        call: &Call,
+        live: &Arc<Live>,
+    ) -> Result<ToolOutput, Failure> {
+        let toolset = &self.toolset;
+        let (backend, bounds, masker) = (toolset.backend(), toolset.bounds(), toolset.masker());
+        let prefix = toolset.tool_prefix();
+        match call {
+            Call::RunCommand(call) => {
+                let request = call.request(bounds, masker)?;
+                let result = backend
+                    .run_command(&live.id, request)
+                    .await
+                    .map_err(|error| self.failure(name, tool, None, error, live))?;
+                if result.sandbox_lost {
+                    self.provisioner.lost(live);
+                }
+                Ok(call.render(&result, toolset.spec(), bounds, masker)?)
+            }
+            Call::ReadFile(call) => {
+                let content = backend
+                    .read_file(&live.id, &call.path, bounds.max_read_bytes)
+                    .await
+                    .map_err(|error| self.failure(name, tool, Some(&call.shown_path), error, live))?;
+                Ok(call.render(&content, bounds, prefix, masker)?)
+            }
+            Call::WriteFile(call) => {
+                backend
+                    .write_file(&live.id, &call.path, call.content.as_bytes())
+                    .await
+                    .map_err(|error| self.failure(name, tool, Some(&call.shown_path), error, live))?;
+                Ok(call.render(masker)?)
+            }
+            Call::ListDirectory(call) => {
+                let listing = backend
+                    .list_directory(&live.id, &call.path, ListDirectory::request(bounds))
+                    .await
+                    .map_err(|error| self.failure(name, tool, Some(&call.shown_path), error, live))?;
+                Ok(ListDirectory::render(&listing, bounds, prefix, masker)?)
+            }
+        }
+    }
+
+    /// Decides what a backend's error means for the run.
+    fn failure(&self, name: &str, tool: Tool, path: Option<&str>, error: Error, live: &Arc<Live>) -> Failure {
+        if *error.kind() == ErrorKind::SandboxLost {
+            // Learned from whatever operation, the handle is dead: forget it, say so, and go on in a new sandbox as after
+            // a lost command (ER-08 done right).
+            self.provisioner.lost(live);
+            return Failure::Correctable(format!(
+                "{name} failed: {error}. The sandbox was lost: its files and processes are gone, and the next call starts \
+                 in a new one"
+            ));
+        }
+        if error.is_terminal() {
+            return Failure::Terminal(error);
+        }
+        let prefix = self.toolset.tool_prefix();
+        let shown_path = || quoted_path(&self.toolset.masker().text(path.unwrap_or_default()));
+        // The backend's hints do not know what the tools are called here.
+        let advice = match error.kind() {
+            ErrorKind::FileTooLarge { size_bytes, limit_bytes } => {
+                let cause = read_file::too_large(*size_bytes, *limit_bytes, prefix);
+                return Failure::Correctable(format!("{name} failed: {} {cause}", shown_path()));
+            }
+            ErrorKind::IsADirectory => Some(format!("list it with {prefix}list_directory")),
+            ErrorKind::NotADirectory if tool == Tool::ListDirectory => {
+                Some(format!("read a file with {prefix}read_file"))
+            }
+            _ => error.hint_text().map(str::to_owned),
+        };
+        let shown = error.to_string();
+        let mut text = shown.as_str();
+        if let Some(hint) = error.hint_text() {
+            text = text.strip_suffix(hint).and_then(|text| text.strip_suffix("; ")).unwrap_or(text);
+        }
+        let on = match path {
+            Some(_) if error.fact("path").is_none() => format!(" on {}", shown_path()),
+            _ => String::new(),
+        };
+        let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        Failure::Correctable(format!("{name} failed{on}: {text}{advice}"))
+    }
+
+    /// Masks what is handed out as a whole (MK-03) and counts failures (ER-06).
+    fn settle(
+        &self,
+        name: &str,
+        tool: Tool,
+        turn: Option<u64>,
+        result: Result<ToolOutput, Failure>,
+    ) -> Result<ToolOutput, ToolError> {
+        let masker = self.toolset.masker();
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(mut output) => {
+                budget.succeeded(tool, turn);
+                output.text = masker.text(&output.text).into_owned();
+                masker.json(&mut output.structured);
+                Ok(output)
+            }
+            Err(Failure::Terminal(error)) => Err(ToolError::Terminal(masker.error(error))),
+            Err(Failure::Correctable(text)) => {
+                let text = masker.text(&text).into_owned();
+                let failures = budget.failed(tool, turn);
+                if failures <= MAX_CORRECTIONS {
+                    return Err(ToolError::Correction(Correction { text, failures }));
+                }
+                Err(ToolError::Terminal(
+                    Error::new(
+                        ErrorKind::Unexpected,
+                        self.toolset.backend().name(),
+                        "call a tool",
+                        format!("{name} failed {failures} times in a row, the last time: {text}"),
+                    )
+                    .terminal(),
+                ))
+            }
+        }
+    }
+}
