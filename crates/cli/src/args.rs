@@ -133,7 +133,7 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// End the command after this time: seconds, or 30s, 2m, "1h 30m" [default: 1h]
-    #[arg(long, value_name = "DURATION", value_parser = parse::timeout, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::timeout, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Timeout>,
     /// Copy a file or directory into the sandbox first; without DST under its own name. Can be repeated
     #[arg(long, value_name = "SRC[:DST]", value_parser = OsStringValueParser::new().try_map(parse::input))]
@@ -222,10 +222,10 @@ pub(crate) struct SpecArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     pub(crate) memory: Option<ByteSize>,
     /// Ceiling on processors, e.g. 2 or 0.5
-    #[arg(long, value_name = "NUMBER", value_parser = parse::cpus, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse::cpus, allow_hyphen_values = true)]
     pub(crate) cpus: Option<Cpus>,
     /// Ceiling on processes and threads
-    #[arg(long, value_name = "NUMBER", value_parser = parse::pids, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse::pids, allow_hyphen_values = true)]
     pub(crate) pids: Option<Pids>,
     /// Ceiling on what can be stored, e.g. 1GiB
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
@@ -234,7 +234,7 @@ pub(crate) struct SpecArgs {
     #[arg(long, value_name = "DIR", value_parser = parse::workdir)]
     pub(crate) workdir: Option<String>,
     /// End the sandbox after this time, whatever runs in it
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
     pub(crate) lifetime: Option<Duration>,
     /// Where the sandbox is made [default: local]
     #[arg(long, value_name = "NAME")]

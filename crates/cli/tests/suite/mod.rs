@@ -1,0 +1,10 @@
+mod demo;
+mod doctor;
+mod driver;
+mod inputs;
+mod refusals;
+mod run;
+mod settings;
+mod shell;
+mod signals;
+mod usage;

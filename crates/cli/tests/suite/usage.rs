@@ -1,0 +1,105 @@
+use super::driver::Call;
+
+#[test]
+fn every_subcommand_has_help_with_examples() {
+    let main = Call::new(["--help"]).done();
+    assert_eq!(main.status, Some(0), "{main:?}");
+    for name in ["run", "shell", "demo", "doctor", "config", "completions"] {
+        assert!(main.out().contains(&format!("\n  {name} ")), "{name}");
+        let help = Call::new([name, "--help"]).done();
+        assert_eq!((help.status, help.stderr.as_str()), (Some(0), ""), "{name}");
+        let text = help.out();
+        assert!(text.contains("Example") && text.contains(&format!("\n  ringfence {name}")), "{text}");
+    }
+}
+
+#[test]
+fn help_lines_fit_a_terminal() {
+    for name in ["run", "shell", "demo", "doctor", "config", "completions"] {
+        let help = Call::new([name, "--help"]).done();
+        for line in help.out().lines() {
+            assert!(line.chars().count() <= 100, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_version_is_one_line_on_standard_output() {
+    let version = concat!("ringfence ", env!("CARGO_PKG_VERSION"), "\n");
+    Call::new(["--version"]).done().assert(0, version, "");
+}
+
+#[test]
+fn usage_errors_are_2_and_125_where_a_command_would_run() {
+    let table: [(&[&str], i32); 10] = [
+        (&[], 2),
+        (&["--nope"], 2),
+        (&["doctor", "--nope"], 2),
+        (&["config", "--memory", "0"], 2),
+        (&["completions", "nosuchshell"], 2),
+        (&["run"], 125),
+        (&["run", "--"], 125),
+        (&["run", "true"], 125),
+        (&["run", "--nope", "--", "true"], 125),
+        (&["shell", "--nope"], 125),
+    ];
+    for (args, status) in table {
+        let done = Call::new(args).done();
+        assert_eq!((done.status, done.out()), (Some(status), ""), "{args:?}");
+        assert!(
+            done.stderr.contains("Usage:") || done.stderr.contains("error:"),
+            "{args:?}: {}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn p_22_bad_timeouts_are_refused_before_anything_runs() {
+    for bad in ["0", "-1", "-1s", "NaN", "inf", "1e18", "0s", "", "soon"] {
+        let done = Call::new(["run", "--timeout", bad, "--", "true"]).done();
+        assert_eq!((done.status, done.out()), (Some(125), ""), "{bad}: {}", done.stderr);
+        assert!(done.stderr.contains("--timeout"), "{bad}: {}", done.stderr);
+        let done = Call::new(["run", "--lifetime", bad, "--", "true"]).done();
+        assert_eq!(done.status, Some(125), "{bad}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn bad_limits_are_refused_with_the_flag_and_the_form() {
+    for (flag, bad, form) in [
+        ("--memory", "12x", "512MiB"),
+        ("--memory", "0", "between 1"),
+        ("--disk", "-1", ""),
+        ("--cpus", "0", "0.01"),
+        ("--cpus", "NaN", "0.01"),
+        ("--pids", "0", "between 1"),
+        ("--pids", "-5", "whole number"),
+        ("--workdir", "relative", "absolute"),
+    ] {
+        let done = Call::new(["run", flag, bad, "--", "true"]).done();
+        assert_eq!(done.status, Some(125), "{flag} {bad}: {}", done.stderr);
+        assert!(done.stderr.contains(form), "{flag} {bad}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn completions_name_every_subcommand() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = Call::new(["completions", shell]).done();
+        assert_eq!((done.status, done.stderr.as_str()), (Some(0), ""));
+        for name in ["run", "shell", "demo", "doctor", "config", "completions"] {
+            assert!(done.out().contains(name), "{shell}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_variable_is_refused_with_the_right_name() {
+    Call::new(["config"]).env("RINGFENCE_MEMROY", "1g").done().assert(
+        125,
+        "",
+        "ringfence: the environment variable RINGFENCE_MEMROY is not a setting\n  try: RINGFENCE_MEMORY\n",
+    );
+    assert_eq!(Call::new(["config"]).env("RINGFENCE_TEST_X", "1").done().status, Some(0));
+}
