@@ -94,5 +94,7 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
         schema.remove("title");
     })
     .transform(&mut schema);
+    // What the type is for is said by the tool's own description, under the name it has here.
+    schema.remove("description");
     schema.to_value()
 }

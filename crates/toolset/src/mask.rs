@@ -64,7 +64,8 @@ impl Masker {
             .iter()
             .filter(|(name, value)| !is_public(name) && value.len() >= LEAST_ENV_SECRET_BYTES)
             .map(|(_, value)| value.as_bytes());
-        let mut patterns: Vec<Vec<u8>> = from_env.chain(registered).flat_map(shapes_of).collect();
+        let secrets = from_env.chain(registered).filter(|secret| !secret.is_empty());
+        let mut patterns: Vec<Vec<u8>> = secrets.flat_map(shapes_of).collect();
         patterns.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         patterns.dedup();
         let mut by_first_byte = Vec::new();
@@ -223,25 +224,29 @@ impl fmt::Debug for Masker {
     }
 }
 
-/// Returns the shapes in which a secret shows up: as it is, without surrounding blanks, with line ends normalised, and as
-/// our own messages escape it.
+/// Returns the shapes in which a secret shows up: as it is, without surrounding blanks, with line ends of either kind, and
+/// as our own messages escape it.
 fn shapes_of(secret: &[u8]) -> Vec<Vec<u8>> {
-    let mut shapes = vec![secret.to_vec()];
+    let mut bases = vec![secret];
     let trimmed = secret.trim_ascii();
-    // A key file's final newline is not part of what is worth hiding, but must not make everything a secret either.
+    // A key file's final newline is not part of what is worth hiding, but what is left must not be next to nothing.
     if trimmed.len() >= LEAST_ENV_SECRET_BYTES {
-        shapes.push(trimmed.to_vec());
+        bases.push(trimmed);
     }
-    shapes.push(secret.escape_ascii().to_string().into_bytes());
-    if let Ok(text) = std::str::from_utf8(secret) {
-        shapes.push(text.replace("\r\n", "\n").into_bytes());
+    let mut shapes = Vec::new();
+    for base in bases {
+        shapes.push(base.to_vec());
+        shapes.push(base.escape_ascii().to_string().into_bytes());
+        let Ok(text) = std::str::from_utf8(base) else { continue };
+        let unix = text.replace("\r\n", "\n");
+        shapes.push(unix.replace('\n', "\r\n").into_bytes());
+        shapes.push(unix.into_bytes());
         shapes.push(text.escape_debug().to_string().into_bytes());
         shapes.push(on_one_line(text).into_bytes());
         if let Ok(json) = serde_json::to_string(text) {
             shapes.push(json.as_bytes()[1..json.len() - 1].to_vec());
         }
     }
-    shapes.retain(|shape| !shape.is_empty());
     shapes
 }
 

@@ -296,6 +296,11 @@ struct LeftBehind {
 }
 
 impl LeftBehind {
+    /// The sandbox is gone, or in someone else's care.
+    fn disarm(&mut self) {
+        self.id = None;
+    }
+
     fn warn(&mut self, why: &str) {
         if let Some(id) = self.id.take() {
             let why = self.shared.masker.text(why);
@@ -315,12 +320,15 @@ impl Drop for LeftBehind {
     }
 }
 
-/// Destroys a sandbox; a failure is logged and fails nothing (LC-04).
-async fn destroy(shared: Arc<Shared>, id: SandboxId) {
-    let mut left_behind = LeftBehind { shared: Arc::clone(&shared), id: Some(id.clone()) };
-    match shared.backend.destroy(&id).await {
-        Ok(()) => left_behind.id = None,
-        Err(error) => left_behind.warn(&error.to_string()),
+/// Destroys a sandbox; a failure is logged and fails nothing (LC-04). So is a future that is dropped unfinished, or before
+/// it was polled at all.
+fn destroy(shared: Arc<Shared>, id: SandboxId) -> impl Future<Output = ()> + Send + 'static {
+    let mut left_behind = LeftBehind { shared, id: Some(id.clone()) };
+    async move {
+        match left_behind.shared.backend.destroy(&id).await {
+            Ok(()) => left_behind.disarm(),
+            Err(error) => left_behind.warn(&error.to_string()),
+        }
     }
 }
 
@@ -342,7 +350,7 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
             };
             match publisher.ready(live) {
                 Ok(()) => {
-                    left_behind.id = None;
+                    left_behind.disarm();
                     return;
                 }
                 Err(_) => shared.not_open(),
@@ -350,7 +358,7 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
         }
         Err(error) => error,
     };
-    left_behind.id = None;
+    left_behind.disarm();
     destroy(Arc::clone(&shared), created.id).await;
     publisher.failed(closed);
 }

@@ -42,11 +42,8 @@ impl Toolset {
     /// fault in the order of TC-14.
     pub fn new(backend: Arc<dyn Backend>, config: ToolsetConfig) -> Result<Self> {
         let bounds = config.bounds()?;
-        let masker = Masker::new(
-            config.spec.env(),
-            &config.public_env,
-            config.secrets.iter().map(Vec::as_slice).filter(|secret| !secret.is_empty()),
-        );
+        let masker =
+            Masker::new(config.spec.env(), &config.public_env, config.secrets.iter().map(Vec::as_slice));
         let tool_prefix =
             if config.prefix.is_empty() { String::new() } else { format!("{}_", config.prefix) };
         let capabilities = backend.capabilities();
