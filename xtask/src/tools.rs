@@ -38,6 +38,7 @@ pub(crate) fn ensure_cargo_deny() -> Result<()> {
     report::say(&format!("deny           installing {CARGO_DENY}, once (about a minute)"));
     let status = cargo_command(&["install", CARGO_DENY, "--locked", "--debug", "--quiet"])
         .env_remove("CARGO_TARGET_DIR")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .stdin(Stdio::null())
         .status()
         .context("start cargo install")?;
