@@ -121,7 +121,8 @@ Variables, each for the key of the same name:
   RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR, _LIFETIME
   RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local
-  RINGFENCE_IGNORE_PROJECT_FILE=1";
+  RINGFENCE_IGNORE_PROJECT_FILE=1
+  RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:

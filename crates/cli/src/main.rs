@@ -7,6 +7,7 @@ mod environment;
 mod exit;
 mod failure;
 mod host_file;
+mod log;
 mod parse;
 mod settings;
 mod signals;
@@ -32,13 +33,16 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, started: Instant) -> u8 {
-    let result = Environment::read().and_then(|environment| match command {
-        Command::Run(args) => commands::run::run(*args, &environment, started),
-        Command::Shell(args) => commands::shell::run(*args, &environment),
-        Command::Demo(args) => commands::demo::run(&args, &environment),
-        Command::Doctor(args) => commands::doctor::run(&args, &environment),
-        Command::Config(args) => commands::config::run(&args, &environment),
-        Command::Completions(args) => Ok(commands::completions::run(&args)),
+    let result = Environment::read().and_then(|environment| {
+        log::start(&environment)?;
+        match command {
+            Command::Run(args) => commands::run::run(*args, &environment, started),
+            Command::Shell(args) => commands::shell::run(*args, &environment),
+            Command::Demo(args) => commands::demo::run(&args, &environment),
+            Command::Doctor(args) => commands::doctor::run(&args, &environment),
+            Command::Config(args) => commands::config::run(&args, &environment),
+            Command::Completions(args) => Ok(commands::completions::run(&args)),
+        }
     });
     result.unwrap_or_else(|failure| {
         console::failure(&failure);

@@ -16,6 +16,7 @@ use crate::console::{self, Closed, printable};
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::Result;
+use crate::log;
 use crate::settings::{RunFlags, Settings};
 use crate::signals::{Interrupt, Signals};
 
@@ -26,6 +27,8 @@ const DELIBERATE_TIMEOUT_END: Duration = Duration::from_secs(6);
 
 /// Plays the run and returns the exit status.
 pub(crate) fn run(args: &DemoArgs, environment: &Environment) -> Result<u8> {
+    // A sandbox that could not be destroyed is named in a warning of the toolset.
+    log::start_warnings(environment)?;
     let settings = Settings::load(&args.spec, RunFlags::default(), environment)?;
     let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
     let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;

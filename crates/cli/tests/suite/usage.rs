@@ -103,3 +103,12 @@ fn a_misspelt_variable_is_refused_with_the_right_name() {
     );
     assert_eq!(Call::new(["config"]).env("RINGFENCE_TEST_X", "1").done().status, Some(0));
 }
+
+#[test]
+fn the_log_goes_to_standard_error_and_a_bad_filter_is_refused() {
+    let done = Call::new(["config"]).env("RINGFENCE_LOG", "debug").done();
+    assert_eq!(done.status, Some(0), "{}", done.stderr);
+    let done = Call::new(["config"]).env("RINGFENCE_LOG", "a=b=c").done();
+    assert_eq!((done.status, done.out()), (Some(125), ""));
+    assert!(done.stderr.starts_with("ringfence: RINGFENCE_LOG: "), "{}", done.stderr);
+}

@@ -1,0 +1,37 @@
+//! The log of the libraries, on standard error. Off unless asked for: setting it up costs a one-shot run time it is judged by.
+
+use std::io;
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::environment::{self, Environment};
+use crate::failure::{Failure, Result};
+
+/// Starts the log if `RINGFENCE_LOG` says what goes into it.
+pub(crate) fn start(environment: &Environment) -> Result<()> {
+    let Some(directives) = environment.get(environment::LOG) else { return Ok(()) };
+    let filter: Targets = directives.parse().map_err(|error| {
+        Failure::new(format!("{}: {error}", environment::LOG))
+            .hint("a level such as debug, or targets with levels such as ringfence_local=debug,warn")
+    })?;
+    install(filter)
+}
+
+/// Starts a log of warnings for a command that has no other way to show them, unless there is a log already.
+pub(crate) fn start_warnings(environment: &Environment) -> Result<()> {
+    if environment.get(environment::LOG).is_some() {
+        return Ok(());
+    }
+    install(Targets::new().with_default(tracing_subscriber::filter::LevelFilter::WARN))
+}
+
+fn install(filter: Targets) -> Result<()> {
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init()
+        .map_err(|error| Failure::new(format!("start the log: {error}")))
+}
