@@ -87,13 +87,15 @@ pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
 
 /// Returns the test runner's own closing lines: nextest's `Summary`, or cargo's `test result:` of each binary with tests.
 pub(crate) fn closing_lines(output: &str) -> Vec<String> {
+    let summaries: Vec<String> =
+        output.lines().filter(|line| line.trim_start().starts_with("Summary [")).map(str::to_owned).collect();
+    if !summaries.is_empty() {
+        // Whatever else looks like a closing line is the quoted output of a test.
+        return summaries;
+    }
     output
         .lines()
-        .filter(|line| {
-            let line = line.trim_start();
-            line.starts_with("Summary [")
-                || (line.starts_with("test result:") && !line.contains(" 0 passed; 0 failed; 0 ignored"))
-        })
+        .filter(|line| line.starts_with("test result:") && !line.contains(" 0 passed; 0 failed; 0 ignored"))
         .map(str::to_owned)
         .collect()
 }
@@ -125,14 +127,10 @@ mod tests {
 
     #[test]
     fn closing_lines_are_the_runners_own() {
-        let output = "running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured\n\
-                      test result: ok. 3 passed; 0 failed; 0 ignored\n     Summary [   0.1s] 3 tests run: 3 passed\n";
-        assert_eq!(
-            closing_lines(output),
-            [
-                "test result: ok. 3 passed; 0 failed; 0 ignored",
-                "     Summary [   0.1s] 3 tests run: 3 passed"
-            ]
-        );
+        let cargo = "running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured\n\
+                     test result: ok. 3 passed; 0 failed; 0 ignored\n";
+        assert_eq!(closing_lines(cargo), ["test result: ok. 3 passed; 0 failed; 0 ignored"]);
+        let nextest = "test result: FAILED. 0 passed; 1 failed\n     Summary [   0.1s] 3 tests run: 2 passed, 1 failed\n";
+        assert_eq!(closing_lines(nextest), ["     Summary [   0.1s] 3 tests run: 2 passed, 1 failed"]);
     }
 }
