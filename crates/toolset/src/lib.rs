@@ -4,6 +4,26 @@
 //! [`definitions`](Toolset::definitions) are what a model is offered; a [`Session`] is one run: it provisions a sandbox at
 //! the first call, shares it among all calls, and destroys it at the end whatever happened.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use ringfence_core::memory::RecordingBackend; // or any other backend
+//! use ringfence_toolset::{Toolset, ToolsetConfig};
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let toolset = Toolset::new(Arc::new(RecordingBackend::new()), ToolsetConfig::new())?;
+//! assert_eq!(toolset.definitions()[0].name, "run_command");
+//!
+//! let session = toolset.open();
+//! let output = session.call("run_command", &json!({"command": "echo out"})).await?;
+//! assert_eq!(output.text, "[stdout]\nout");
+//! assert_eq!(output.structured["exit_code"], 0);
+//! session.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! All text that a model reads is made here, and only here: wording, rendering, cutting, masking of secrets. This crate
 //! knows no concrete backend and reads nothing of its surroundings but the input files it is told to stage.
 //!

@@ -287,3 +287,69 @@ fn replaced(bytes: &[u8], start: usize, spans: &[Range<usize>]) -> Vec<u8> {
     masked.extend_from_slice(&bytes[position..]);
     masked
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MASK, Masker};
+    use proptest::prelude::*;
+    use ringfence_core::EnvMap;
+
+    /// Masks `text[start..]` by looking at every position on its own.
+    fn reference(text: &[u8], secrets: &[Vec<u8>], start: usize) -> Vec<u8> {
+        let mut occurrences: Vec<(usize, usize)> = Vec::new();
+        for at in 0..text.len() {
+            let longest = secrets.iter().filter(|secret| text[at..].starts_with(secret)).map(Vec::len).max();
+            occurrences.extend(longest.map(|length| (at, at + length)));
+        }
+        let mut masked = Vec::new();
+        let mut at = start;
+        while at < text.len() {
+            if !occurrences.iter().any(|(from, to)| (*from..*to).contains(&at)) {
+                masked.push(text[at]);
+                at += 1;
+                continue;
+            }
+            masked.extend_from_slice(MASK.as_bytes());
+            // As long as some occurrence covers both neighbours, they belong to one mask.
+            while occurrences.iter().any(|(from, to)| *from <= at && at + 1 < *to) {
+                at += 1;
+            }
+            at += 1;
+        }
+        masked
+    }
+
+    fn masker(secrets: &[Vec<u8>]) -> Masker {
+        Masker::new(&EnvMap::default(), &[], secrets.iter().map(Vec::as_slice))
+    }
+
+    fn secrets() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        proptest::collection::vec(proptest::collection::vec(b'a'..=b'c', 1..6), 1..4)
+    }
+
+    proptest! {
+        #[test]
+        fn mk_01_no_byte_of_a_secret_survives(
+            secrets in secrets(),
+            text in proptest::collection::vec(b'a'..=b'd', 0..60),
+        ) {
+            prop_assert_eq!(masker(&secrets).bytes(&text).into_owned(), reference(&text, &secrets, 0));
+        }
+
+        #[test]
+        fn mk_01_nor_where_a_backend_kept_only_a_tail(
+            secrets in secrets(),
+            text in proptest::collection::vec(b'a'..=b'd', 0..60),
+            keep in 1_usize..30,
+        ) {
+            let masker = masker(&secrets);
+            let kept = &text[text.len().saturating_sub(keep + masker.slack_bytes())..];
+            let truncated = kept.len() < text.len();
+            let start = if truncated { text.len() - keep } else { 0 };
+            prop_assert_eq!(
+                masker.tail(kept, truncated, keep).into_owned(),
+                reference(&text, &secrets, start)
+            );
+        }
+    }
+}

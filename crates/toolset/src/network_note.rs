@@ -28,7 +28,7 @@ fn allowlist_note(list: &Allowlist, capabilities: &Capabilities) -> String {
         (false, true) => format!(
             "The network is limited to {}: {hosts}. {}",
             hosts_clause(strength),
-            consequence(strength, "any host", "Everything else is unreachable.")
+            consequence(strength, "any host", "them")
         ),
         (true, false) => {
             format!(
@@ -39,7 +39,7 @@ fn allowlist_note(list: &Allowlist, capabilities: &Capabilities) -> String {
         (false, false) => format!(
             "The network is limited to {}: {hosts}; and these address ranges, on any port: {ranges}. {}",
             hosts_clause(strength),
-            consequence(strength, "these hosts", "Everything else is unreachable.")
+            consequence(strength, "these hosts", "these hosts")
         ),
         // An empty list is a blocked network and cannot get here (SP-07).
         (true, true) => "There is NO network access.".into(),
@@ -55,19 +55,21 @@ fn hosts_clause(strength: Option<NetworkStrength>) -> &'static str {
     }
 }
 
-/// Says what will not work, so that the model does not spend its calls on finding out.
-fn consequence(strength: Option<NetworkStrength>, whom: &str, otherwise: &str) -> String {
+/// Says what will not work, so that the model does not spend its calls on finding out. Beside address ranges, which take
+/// any port and no names, it must be clear that only the hosts are meant.
+fn consequence(strength: Option<NetworkStrength>, plain_http_fails_to: &str, hosts: &str) -> String {
+    const REST: &str = "Everything else is unreachable.";
     match strength {
         Some(NetworkStrength::Sni) => {
-            format!("Use https:// URLs: plain HTTP to {whom} fails. {otherwise}")
+            format!("Use https:// URLs: plain HTTP to {plain_http_fails_to} fails. {REST}")
         }
         Some(NetworkStrength::Dns) => "Other host names do not resolve.".into(),
-        Some(NetworkStrength::Address) => format!("Other host names do not resolve. {otherwise}"),
+        Some(NetworkStrength::Address) => format!("Other host names do not resolve. {REST}"),
         Some(NetworkStrength::Name | NetworkStrength::Request) => format!(
-            "Connect by host name, not by address: the name in the connection is checked, and other host names do not \
-             resolve. {otherwise}"
+            "Connect to {hosts} by name, not by address: the name in the connection is checked, and other host names do not \
+             resolve. {REST}"
         ),
-        None => otherwise.into(),
+        None => REST.into(),
     }
 }
 

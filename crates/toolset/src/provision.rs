@@ -326,7 +326,10 @@ fn destroy(shared: Arc<Shared>, id: SandboxId) -> impl Future<Output = ()> + Sen
     let mut left_behind = LeftBehind { shared, id: Some(id.clone()) };
     async move {
         match left_behind.shared.backend.destroy(&id).await {
-            Ok(()) => left_behind.disarm(),
+            Ok(()) => {
+                tracing::debug!(sandbox = id.as_str(), "sandbox destroyed");
+                left_behind.disarm();
+            }
             Err(error) => left_behind.warn(&error.to_string()),
         }
     }
@@ -338,6 +341,7 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
         Ok(created) => created,
         Err(error) => return publisher.failed(terminal(&shared, error)),
     };
+    tracing::debug!(sandbox = created.id.as_str(), backend = shared.backend.name(), "sandbox created");
     let mut left_behind = LeftBehind { shared: Arc::clone(&shared), id: Some(created.id.clone()) };
     let staged = stage_inputs(&shared, &created.id).await;
     let closed = match staged {

@@ -198,6 +198,10 @@ impl Session {
                     .map_err(|error| self.failure(name, tool, None, error, live))?;
                 if result.sandbox_lost {
                     self.provisioner.lost(live);
+                    if self.provisioner.is_closed() {
+                        // Nobody lost it: closing took it away, and there is no next call.
+                        return Err(self.provisioner.not_open().into());
+                    }
                 }
                 Ok(call.render(&result, toolset.spec(), bounds, masker)?)
             }

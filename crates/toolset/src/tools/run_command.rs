@@ -133,6 +133,9 @@ impl RunCommand {
         let command = arguments.text("command");
         let seconds = arguments.number("timeout_seconds");
         arguments.finish()?;
+        if command.contains('\0') {
+            return Err("`command` cannot contain a NUL character".to_owned());
+        }
         let timeout = match seconds {
             None => bounds.default_timeout,
             Some(seconds) => bounded(seconds, bounds.max_timeout)?,

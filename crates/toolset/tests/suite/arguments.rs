@@ -65,6 +65,7 @@ async fn td_03_bad_arguments_are_corrections_that_name_what_was_expected() {
             json!({"path": "f", "content": 5, "mode": "0644"}),
             "`content` must be a string, not the number 5; `mode` is not an argument; there is only path, content",
         ),
+        ("run_command", json!({"command": "a\u{0}b"}), "`command` cannot contain a NUL character"),
         ("read_file", json!({"path": "a\u{0}b"}), "`path`: a path cannot contain a NUL byte"),
         ("read_file", json!({"path": ""}), "`path`: the empty path does not exist"),
     ];

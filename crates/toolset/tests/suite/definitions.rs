@@ -168,7 +168,7 @@ fn td_10_td_15_the_host_note_names_a_port_only_where_the_strength_implies_one() 
         (
             Some(NetworkStrength::Name),
             format!(
-                "The network is limited to these hosts: {list}. Connect by host name, not by address: the name in the \
+                "The network is limited to these hosts: {list}. Connect to them by name, not by address: the name in the \
                  connection is checked, and other host names do not resolve. Everything else is unreachable."
             ),
         ),
@@ -176,7 +176,7 @@ fn td_10_td_15_the_host_note_names_a_port_only_where_the_strength_implies_one() 
             Some(NetworkStrength::Request),
             format!(
                 "The network is limited to these hosts, by HTTP and HTTPS requests, each of which is checked: {list}. \
-                 Connect by host name, not by address: the name in the connection is checked, and other host names do not \
+                 Connect to them by name, not by address: the name in the connection is checked, and other host names do not \
                  resolve. Everything else is unreachable."
             ),
         ),
@@ -212,6 +212,12 @@ fn td_12_with_both_lists_plain_http_fails_only_to_the_hosts() {
         "The network is limited to these hosts, by HTTPS on port 443 only: a.example.org, b.example.org; and these address \
          ranges, on any port: 10.20.0.0/16, 203.0.113.7/32. Use https:// URLs: plain HTTP to these hosts fails. Everything \
          else is unreachable."
+    );
+    assert_eq!(
+        note(allow(&HOSTS, &RANGES), able(Some(NetworkStrength::Name))),
+        "The network is limited to these hosts: a.example.org, b.example.org; and these address ranges, on any port: \
+         10.20.0.0/16, 203.0.113.7/32. Connect to these hosts by name, not by address: the name in the connection is \
+         checked, and other host names do not resolve. Everything else is unreachable."
     );
 }
 

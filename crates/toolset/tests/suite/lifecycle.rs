@@ -197,6 +197,16 @@ async fn lc_09_closing_under_a_running_command_ends_it_terminally() {
     assert_eq!(ledger(&backend), (1, vec!["box-1".into()], vec![]));
 }
 
+#[test]
+fn lc_18_calls_can_be_spawned() {
+    fn sendable<T: Send>(_: T) {}
+    let run = session(&recording(), ToolsetConfig::new());
+    let arguments = ls();
+    sendable(run.call("run_command", &arguments));
+    sendable(run.close());
+    sendable(run.prepare());
+}
+
 #[tokio::test]
 async fn lc_10_a_recoverable_error_from_create_is_terminal() {
     let backend = recording();
