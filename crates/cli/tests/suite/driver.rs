@@ -174,7 +174,7 @@ pub(crate) fn sh(script: &str) -> Call {
     Call::new(["run", "--", "sh", "-c", script])
 }
 
-/// Returns the host's processes that have `marker` in their arguments, other than this one.
+/// Returns the host's processes that have `marker` in their arguments, other than the program and this one.
 pub(crate) fn processes_with(marker: &str) -> Vec<String> {
     let own = std::process::id().to_string();
     let mut found = Vec::new();
@@ -186,7 +186,8 @@ pub(crate) fn processes_with(marker: &str) -> Vec<String> {
         }
         // A process can be gone by now.
         let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if arguments.windows(marker.len()).any(|window| window == marker.as_bytes()) {
+        let ours = arguments.starts_with(env!("CARGO_BIN_EXE_ringfence").as_bytes());
+        if !ours && arguments.windows(marker.len()).any(|window| window == marker.as_bytes()) {
             found.push(format!("{name}: {}", String::from_utf8_lossy(&arguments).replace('\0', " ")));
         }
     }
@@ -207,11 +208,12 @@ pub(crate) fn assert_nothing_left(marker: &str) {
     }
 }
 
-/// Waits until a process with `marker` runs: the positive control of [`assert_nothing_left`].
+/// Waits until `count` processes run `sleep MARKER`: the positive control of [`assert_nothing_left`].
 #[track_caller]
-pub(crate) fn wait_for_process(marker: &str) {
+pub(crate) fn wait_for_sleeps(marker: &str, count: usize) {
     let started = Instant::now();
-    while processes_with(marker).is_empty() {
+    let sleep = format!(": sleep {marker} ");
+    while processes_with(marker).iter().filter(|process| process.ends_with(&sleep)).count() < count {
         assert!(started.elapsed() < Duration::from_secs(20), "{marker} never started");
         std::thread::sleep(Duration::from_millis(5));
     }

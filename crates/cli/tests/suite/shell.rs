@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use super::driver::{Call, Running, assert_nothing_left, marker, wait_for_process};
+use super::driver::{Call, Running, assert_nothing_left, marker, wait_for_sleeps};
 
 /// A terminal with the program on it.
 struct Session {
@@ -104,7 +104,7 @@ fn ctrl_c_is_for_the_program_inside_and_ctrl_d_ends_the_shell() {
     let marker = marker();
     let mut session = Session::start(&[]);
     session.type_line(&format!("sleep {marker}"));
-    wait_for_process(&format!("sleep\0{marker}"));
+    wait_for_sleeps(&marker, 1);
     session.keyboard.write_all(b"\x03").unwrap();
     session.type_line("echo still-$((40 + 2))");
     session.wait_for("still-42");
@@ -138,7 +138,7 @@ fn a_signal_ends_the_shell_and_the_terminal_is_as_before() {
         let marker = marker();
         let mut session = Session::start(&[]);
         session.type_line(&format!("sleep {marker}"));
-        wait_for_process(&format!("sleep\0{marker}"));
+        wait_for_sleeps(&marker, 1);
         assert!(session.is_raw());
         session.running.signal(signal);
         assert_eq!(session.end(), Some(status));
