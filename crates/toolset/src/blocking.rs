@@ -1,61 +1,53 @@
 //! A session for code that is not asynchronous (LC-15).
 
+use std::sync::{Arc, mpsc};
+
 use ringfence_core::{Error, ErrorKind, Result, SandboxId};
 use serde_json::Value;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::outcome::{ToolError, ToolOutput};
 use crate::session::Session;
 use crate::toolset::Toolset;
 
-/// A [`Session`] with a runtime of its own, whose one thread keeps the backend's background work going between calls.
+/// A [`Session`] with a runtime of its own, whose one thread does all the work, also between calls.
 ///
-/// Every method blocks the calling thread; they may be called from several threads. Dropping it closes it and waits,
-/// except inside asynchronous code, where waiting is not possible: there the sandbox is destroyed in the background on the
-/// surrounding runtime.
+/// Every method blocks the calling thread and may be called from any thread, several at once included. Inside asynchronous
+/// code that works too, but stalls it; use [`Toolset::open`] there. Dropping a blocking session closes it and waits.
 #[derive(Debug)]
 pub struct BlockingSession {
-    session: Option<Session>,
+    session: Arc<Session>,
+    /// There until the drop.
     runtime: Option<Runtime>,
 }
 
 impl BlockingSession {
     pub(crate) fn new(toolset: &Toolset) -> Result<Self> {
-        refuse_inside_a_runtime(toolset.backend().name())?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("ringfence-toolset")
             .enable_all()
             .build()
-            .map_err(|error| {
-                Error::new(
-                    ErrorKind::Unexpected,
-                    toolset.backend().name(),
-                    "open a session",
-                    "no thread could be started",
-                )
-                .source(error)
-                .terminal()
-            })?;
-        Ok(Self { session: Some(toolset.open()), runtime: Some(runtime) })
+            .map_err(|error| stalled(toolset, "no thread could be started").source(error))?;
+        Ok(Self { session: Arc::new(toolset.open()), runtime: Some(runtime) })
     }
 
     /// As [`Session::call`].
     ///
     /// # Errors
-    /// As [`Session::call`]; terminal inside asynchronous code.
+    /// As [`Session::call`].
     pub fn call(&self, name: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
-        let (session, runtime) = self.parts().map_err(ToolError::Terminal)?;
-        runtime.block_on(session.call(name, arguments))
+        let (session, name, arguments) = (Arc::clone(&self.session), name.to_owned(), arguments.clone());
+        self.wait(async move { session.call(&name, &arguments).await }).map_err(ToolError::Terminal)?
     }
 
     /// As [`Session::prepare`].
     ///
     /// # Errors
-    /// As [`Session::prepare`]; terminal inside asynchronous code.
+    /// As [`Session::prepare`].
     pub fn prepare(&self) -> Result<SandboxId> {
-        let (session, runtime) = self.parts()?;
-        runtime.block_on(session.prepare())
+        let session = Arc::clone(&self.session);
+        self.wait(async move { session.prepare().await })?
     }
 
     /// As [`Session::close`].
@@ -63,44 +55,32 @@ impl BlockingSession {
         drop(self);
     }
 
-    fn parts(&self) -> Result<(&Session, &Runtime)> {
-        match (&self.session, &self.runtime) {
-            (Some(session), Some(runtime)) => {
-                refuse_inside_a_runtime(session.toolset().backend().name())?;
-                Ok((session, runtime))
-            }
-            // Both are there until the drop.
-            _ => {
-                Err(Error::new(ErrorKind::Unexpected, "", "call a tool", "the session is not open")
-                    .terminal())
-            }
+    /// Runs a future on our own thread and waits for it. Entering the runtime from here instead would panic wherever
+    /// another runtime is entered already.
+    fn wait<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        if let Some(runtime) = &self.runtime {
+            drop(runtime.spawn(async move {
+                // The receiver waits below, so there is one.
+                drop(sender.send(future.await));
+            }));
         }
+        receiver.recv().map_err(|_| stalled(self.session.toolset(), "the backend panicked"))
     }
 }
 
 impl Drop for BlockingSession {
     fn drop(&mut self) {
-        let (Some(session), Some(runtime)) = (self.session.take(), self.runtime.take()) else { return };
-        if Handle::try_current().is_ok() {
-            // A runtime may neither be waited for nor dropped inside another one.
-            drop(session);
+        let session = Arc::clone(&self.session);
+        // How the destruction ended is in the log (LC-04).
+        drop(self.wait(async move { session.close().await }));
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting for the thread would panic inside asynchronous code; it has nothing left to do.
             runtime.shutdown_background();
-            return;
         }
-        runtime.block_on(session.close());
     }
 }
 
-fn refuse_inside_a_runtime(backend: &str) -> Result<()> {
-    if Handle::try_current().is_ok() {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            backend,
-            "open a session",
-            "a blocking session would stall the asynchronous runtime it is called on",
-        )
-        .hint("use Toolset::open there")
-        .terminal());
-    }
-    Ok(())
+fn stalled(toolset: &Toolset, why: &str) -> Error {
+    Error::new(ErrorKind::Unexpected, toolset.backend().name(), "use a blocking session", why).terminal()
 }

@@ -20,6 +20,10 @@ pub const MASK: &str = "***";
 /// secret. A shorter value that must be hidden is registered explicitly, which has no minimum.
 pub const LEAST_ENV_SECRET_BYTES: usize = 8;
 
+/// The shortest end of a secret that is masked at a torn beginning. Fewer bytes give nothing away, and match the first
+/// letters of ordinary output by chance.
+const LEAST_TORN_BYTES: usize = 4;
+
 /// Variables whose values every program needs and shows: places, languages, terminals. Never secrets.
 const PUBLIC_VARIABLES: [&str; 17] = [
     "COLORTERM",
@@ -204,9 +208,9 @@ impl Masker {
         spans
     }
 
-    /// Returns the length of the longest proper end of a secret with which `bytes` begin.
+    /// Returns the length of the longest proper end of a secret with which `bytes` begin, 0 if there is none to speak of.
     fn torn_end(&self, bytes: &[u8]) -> usize {
-        (1..=self.slack_bytes().min(bytes.len()))
+        (LEAST_TORN_BYTES..=self.slack_bytes().min(bytes.len()))
             .rev()
             .find(|length| {
                 self.patterns

@@ -93,7 +93,7 @@ impl Toolset {
     /// Opens a run for code that is not asynchronous (LC-15).
     ///
     /// # Errors
-    /// No thread could be started, or this is asynchronous code after all.
+    /// No thread could be started.
     pub fn open_blocking(&self) -> Result<BlockingSession> {
         BlockingSession::new(self)
     }

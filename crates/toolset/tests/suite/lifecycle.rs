@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use ringfence_core::memory::{Operation, RecordingBackend};
 use ringfence_core::{Disposition, ErrorKind};
-use ringfence_toolset::{ToolError, ToolsetConfig};
+use ringfence_toolset::ToolsetConfig;
 use serde_json::json;
-use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::support::{Log, correction, error, ids, recording, session, terminal, text, toolset};
@@ -247,6 +246,22 @@ async fn lc_12_a_failed_creation_is_not_remembered() {
 }
 
 #[tokio::test]
+async fn lc_13_a_panic_while_creating_is_terminal_and_not_remembered() {
+    let backend = recording();
+    backend.fail(Operation::Create, || panic!("a defect of the backend"));
+    let run = session(&backend, ToolsetConfig::new());
+    assert_eq!(
+        terminal(run.call("run_command", &ls()).await).to_string(),
+        "rec: provision a sandbox: could not provision a sandbox: its creation was given up half-way because the runtime \
+         ended or the backend panicked"
+    );
+    backend.recover(Operation::Create);
+    text(&run, "run_command", ls()).await;
+    run.close().await;
+    assert_eq!(ids(&backend.destroyed()), ["box-2"]);
+}
+
+#[tokio::test]
 async fn lc_14_a_call_after_closing_is_terminal_and_provisions_nothing() {
     let backend = recording();
     let run = session(&backend, ToolsetConfig::new());
@@ -276,30 +291,33 @@ fn lc_15_works_without_a_runtime_of_the_callers() {
 }
 
 #[tokio::test]
-async fn lc_15_a_blocking_session_refuses_to_stall_a_runtime() {
-    let refused = toolset(&recording(), ToolsetConfig::new()).open_blocking().unwrap_err();
-    assert!(refused.is_terminal());
-    assert_eq!(
-        refused.to_string(),
-        "rec: open a session: a blocking session would stall the asynchronous runtime it is called on; use Toolset::open \
-         there"
-    );
+async fn lc_15_a_blocking_session_works_wherever_it_is_used() {
+    let backend = recording();
+    let toolset = toolset(&backend, ToolsetConfig::new());
+    let elsewhere = toolset.clone();
+    let blocking_thread = tokio::task::spawn_blocking(move || {
+        let run = elsewhere.open_blocking().unwrap();
+        run.call("run_command", &ls()).unwrap().text
+    });
+    assert_eq!(blocking_thread.await.unwrap(), "[stdout]\nout");
+    // It stalls asynchronous code, but neither panics nor deadlocks there.
+    let run = toolset.open_blocking().unwrap();
+    run.prepare().unwrap();
+    drop(run);
+    assert_eq!(ledger(&backend), (2, vec!["box-1".into(), "box-2".into()], vec![]));
 }
 
 #[test]
-fn lc_15_a_blocking_session_that_strays_into_a_runtime_still_cleans_up() {
+fn lc_15_a_panicking_backend_ends_the_run_and_hangs_nobody() {
     let backend = recording();
+    backend.answer_commands(|_| panic!("a defect of the backend"));
     let run = toolset(&backend, ToolsetConfig::new()).open_blocking().unwrap();
-    run.prepare().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        assert!(matches!(run.call("run_command", &ls()), Err(ToolError::Terminal(_))));
-        drop(run);
-        while !backend.alive().is_empty() {
-            yield_now().await;
-        }
-    });
-    assert_eq!(ledger(&backend), (1, vec!["box-1".into()], vec![]));
+    assert_eq!(
+        terminal(run.call("run_command", &ls())).to_string(),
+        "rec: use a blocking session: the backend panicked"
+    );
+    run.close();
+    assert_eq!(ids(&backend.destroyed()), ["box-1"]);
 }
 
 #[test]
