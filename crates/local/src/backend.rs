@@ -1,59 +1,603 @@
-//! The backend: judges a spec, then talks to the launcher.
+//! The backend: judges a spec against this machine, then talks to its launcher.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use ringfence_core::{
-    Backend, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind, Plan, Result, SandboxId,
-    SandboxSpec,
+    Backend, Capabilities, CommandRequest, CommandResult, Created, EnforcementRow, EnforcementStatement,
+    Error, ErrorKind, Evidence, GuestPath, Isolation, ListRequest, Listing, NetworkPolicy, Plan, Result,
+    SandboxId, SandboxSpec, SpecField, Terminal, TerminalRequest,
 };
+use tokio::io::AsyncWrite;
 
-use crate::config::LocalConfig;
-use crate::probe::ProbeReport;
+use crate::cgroup::{CgroupPlan, Controller, Hierarchies};
+use crate::config::{LocalConfig, Shell};
+use crate::error::{lost, step_failed, unexpected};
+use crate::launcher::Launcher;
+use crate::sandbox::{LimitWatch, Sandbox, is_gone};
+use crate::transport::{self, Channel};
+use crate::wire::{CreateReply, CreateRequest, LauncherRequest};
+use crate::{SCHEME, files, run, seccomp, terminal, view};
 
-/// Runs sandboxes in this process's own tree.
+/// How long the kernel may take to make a sandbox. It takes milliseconds; a machine that needs longer is not well.
+const CREATE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Size of the writable places where neither spec nor operator says.
+const DEFAULT_DISK_BYTES: u64 = 1 << 30;
+
+/// Files and directories per disk: one for each 4 KiB, at least this many, so that a small disk can hold a source tree.
+const BYTES_PER_INODE: u64 = 4096;
+const LEAST_INODES: u64 = 16_384;
+
+/// Fewer processes than these cannot run a command: agent, shim, shell and one program.
+const LEAST_PIDS: u32 = 4;
+
+/// The lowest limit a pid namespace takes (RESERVED_PIDS of the kernel is 300).
+const LEAST_NAMESPACE_PIDS: u32 = 301;
+
+/// First directories of a working directory that belong to the read-only view or the kernel.
+const RESERVED: [&str; 12] =
+    ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"];
+
+const CREATE: &str = "create a sandbox";
+
+/// Runs sandboxes in this process's own tree: no daemon, no container engine, root or not.
+///
+/// All of them end when this value is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct LocalBackend {
     config: LocalConfig,
+    machine: OnceLock<Machine>,
+    hierarchies: OnceLock<Hierarchies>,
+    launcher: Mutex<Option<Arc<Launcher>>>,
+    sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    next_token: AtomicU64,
+}
+
+/// What is asked of this machine once.
+#[derive(Debug)]
+struct Machine {
+    shell: Shell,
+    filter: Vec<u8>,
+}
+
+/// How the process limit is enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PidsMechanism {
+    Cgroup,
+    /// Each sandbox has a user of its own, so the limit per user is one per sandbox.
+    UserLimit,
+    /// The number of the highest process in the pid namespace.
+    Namespace,
 }
 
 impl LocalBackend {
     /// Returns a backend. Performs no I/O (BK-01).
     #[must_use]
     pub fn new(config: LocalConfig) -> Self {
-        Self { config }
+        Self {
+            config,
+            machine: OnceLock::new(),
+            hierarchies: OnceLock::new(),
+            launcher: Mutex::new(None),
+            sandboxes: Mutex::new(HashMap::new()),
+            next_token: AtomicU64::new(0),
+        }
     }
 
-    /// Tries everything once on this machine.
-    ///
-    /// # Errors
-    /// The launcher cannot be started.
-    pub async fn probe(&self) -> Result<ProbeReport> {
-        Ok(ProbeReport { checks: Vec::new() })
+    fn machine(&self) -> &Machine {
+        self.machine.get_or_init(|| Machine {
+            shell: self.config.shell.unwrap_or_else(|| {
+                let bash = ["/bin/bash", "/usr/bin/bash"].iter().any(|path| Path::new(path).exists());
+                if bash { Shell::Bash } else { Shell::Sh }
+            }),
+            filter: seccomp::filter(),
+        })
+    }
+
+    pub(crate) fn hierarchies(&self) -> &Hierarchies {
+        self.hierarchies.get_or_init(Hierarchies::read)
+    }
+
+    /// The sandboxes of this value that were created and not destroyed.
+    fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sandbox(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
+        self.sandboxes().get(id).cloned().ok_or_else(|| lost(operation, id))
+    }
+
+    fn launcher(&self) -> Result<Arc<Launcher>> {
+        let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*launcher {
+            return Ok(Arc::clone(running));
+        }
+        let started = Launcher::start()
+            .map(Arc::new)
+            .map_err(|error| unexpected(CREATE, "start the launcher from a memory file", error).terminal())?;
+        *launcher = Some(Arc::clone(&started));
+        Ok(started)
+    }
+
+    /// Forgets a launcher that does not answer, so that the next sandbox gets a new one.
+    fn forget_launcher(&self, dead: &Arc<Launcher>) {
+        let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if launcher.as_ref().is_some_and(|current| Arc::ptr_eq(current, dead)) {
+            *launcher = None;
+        }
+    }
+
+    fn pids_mechanism(&self, pids: u32) -> Option<PidsMechanism> {
+        if self.hierarchies().mechanism(Controller::Pids).is_some() {
+            return Some(PidsMechanism::Cgroup);
+        }
+        if rustix::process::geteuid().is_root() {
+            return Some(PidsMechanism::UserLimit);
+        }
+        (pids >= LEAST_NAMESPACE_PIDS).then_some(PidsMechanism::Namespace)
+    }
+
+    fn disk_bytes(&self, spec: &SandboxSpec) -> u64 {
+        if let Some(disk) = spec.limits().disk {
+            return disk.get();
+        }
+        let default = self.config.default_disk.map_or(DEFAULT_DISK_BYTES, |disk| disk.get());
+        spec.limits().memory.map_or(default, |memory| default.min(memory.get() / 2))
+    }
+
+    fn request(&self, spec: &SandboxSpec, token: u64, cgroup: &CgroupPlan) -> CreateRequest {
+        let workdir = workdir_of(spec);
+        let disk_bytes = self.disk_bytes(spec);
+        let limits = spec.limits();
+        let pids = limits.pids.map_or(0, |pids| pids.get());
+        let mechanism = if pids > 0 { self.pids_mechanism(pids) } else { None };
+        let only = |wanted| if mechanism == Some(wanted) { pids } else { 0 };
+        CreateRequest {
+            token,
+            uid: view::UID,
+            host_name: view::HOST_NAME.as_bytes().to_vec(),
+            view: view::compose(&self.config, &workdir),
+            disk_bytes,
+            inodes: (disk_bytes / BYTES_PER_INODE).max(LEAST_INODES),
+            workdir,
+            cgroup: cgroup.steps.clone(),
+            pid_max: only(PidsMechanism::Namespace),
+            user_processes: only(PidsMechanism::UserLimit),
+            cpus: limits.cpus.map_or(0, |cpus| cpus.ceil()),
+            filter: self.machine().filter.clone(),
+            lifetime_millis: spec
+                .lifetime()
+                .map_or(0, |lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).max(1)),
+        }
+    }
+
+    /// Asks a launcher for a sandbox; once more with a new one when the old one turns out to be gone.
+    async fn provision(&self, spec: &SandboxSpec) -> Result<Provisioned> {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ringfence-{}-{token}", std::process::id());
+        let limits = spec.limits();
+        let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
+        let cgroup = if asked { self.hierarchies().plan(&name, limits) } else { CgroupPlan::default() };
+        let request = LauncherRequest::Create(Box::new(self.request(spec, token, &cgroup)));
+        for _ in 0..2 {
+            let launcher = self.launcher()?;
+            let (agent, theirs) =
+                transport::pair().map_err(|error| unexpected(CREATE, "create a socket", error).terminal())?;
+            match launcher.send(&request, theirs).await {
+                Ok(()) => {
+                    return Ok(Provisioned {
+                        landlock_abi: ready(&agent).await?,
+                        token,
+                        launcher,
+                        agent,
+                        cgroup,
+                    });
+                }
+                Err(error) if is_gone(&error) => self.forget_launcher(&launcher),
+                Err(error) => return Err(unexpected(CREATE, "ask the launcher", error).terminal()),
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, SCHEME, CREATE, "the launcher ends as soon as it is started")
+            .hint("ringfence doctor shows what works here")
+            .terminal())
+    }
+
+    fn statement(&self, spec: &SandboxSpec, created: Option<&Provisioned>) -> EnforcementStatement {
+        let at = created.map(|_| now());
+        let applied = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
+        let limits = spec.limits();
+        EnforcementStatement::build(at, |field| {
+            let row = |mechanism: String, evidence| EnforcementRow::new(field, mechanism, evidence);
+            let limit = |controller, value: Option<String>| match value {
+                Some(value) => self.limit_row(field, controller, &value, created),
+                None => EnforcementRow::not_asked(field),
+            };
+            match field {
+                SpecField::Network => EnforcementRow {
+                    strength: Some(
+                        "kernel: no interface but loopback, so no addresses, names or datagrams".to_owned(),
+                    ),
+                    ..row("network namespace of its own, empty".to_owned(), applied)
+                },
+                SpecField::Memory => limit(Controller::Memory, limits.memory.map(|value| value.to_string())),
+                SpecField::Cpus => limit(Controller::Cpu, limits.cpus.map(|value| value.to_string())),
+                SpecField::Pids => match limits.pids {
+                    Some(pids) => self.pids_row(field, pids.get(), created),
+                    None => EnforcementRow::not_asked(field),
+                },
+                SpecField::Disk => {
+                    let asked = if limits.disk.is_some() { "" } else { " (default)" };
+                    row(format!("tmpfs size = {}{asked}", self.disk_bytes(spec)), applied)
+                }
+                SpecField::Isolation => {
+                    let landlock = created.map_or_else(
+                        || "Landlock where the kernel has it".to_owned(),
+                        |created| match created.landlock_abi {
+                            0 => "no Landlock on this kernel".to_owned(),
+                            abi => format!("Landlock ABI {abi}"),
+                        },
+                    );
+                    EnforcementRow {
+                        strength: Some("shared kernel".to_owned()),
+                        ..row(
+                            format!(
+                                "user, mount, pid, ipc, uts, net and cgroup namespaces; no capabilities; seccomp \
+                                 allow-list; {landlock}"
+                            ),
+                            applied,
+                        )
+                    }
+                }
+                SpecField::Env if !spec.env().is_empty() => {
+                    row("passed to every command".to_owned(), applied)
+                }
+                SpecField::Workdir => {
+                    let workdir = String::from_utf8_lossy(&workdir_of(spec)).into_owned();
+                    row(format!("{workdir}, writable"), applied)
+                }
+                SpecField::Lifetime if spec.lifetime().is_some() => row(
+                    "timer of the launcher; ends earlier when the creating process ends".to_owned(),
+                    applied,
+                ),
+                SpecField::Labels if !spec.labels().is_empty() => {
+                    row("kept by nobody: nothing can look for this sandbox yet".to_owned(), applied)
+                }
+                _ => EnforcementRow::not_asked(field),
+            }
+        })
+    }
+
+    fn limit_row(
+        &self,
+        field: SpecField,
+        controller: Controller,
+        asked: &str,
+        created: Option<&Provisioned>,
+    ) -> EnforcementRow {
+        let mechanism = self.hierarchies().mechanism(controller).unwrap_or("cgroup");
+        let Some(created) = created else {
+            return EnforcementRow::new(field, format!("{mechanism}, {asked}"), Evidence::Planned);
+        };
+        let settings: Vec<String> = created
+            .cgroup
+            .applied
+            .iter()
+            .filter(|(its, ..)| *its == controller)
+            .map(|(_, path, _)| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let value = std::fs::read_to_string(path).unwrap_or_default();
+                format!("{name} = {}", value.trim())
+            })
+            .collect();
+        EnforcementRow::new(field, format!("{mechanism} {}", settings.join(", ")), Evidence::ReadBack)
+    }
+
+    fn pids_row(&self, field: SpecField, pids: u32, created: Option<&Provisioned>) -> EnforcementRow {
+        let evidence = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
+        let row = match self.pids_mechanism(pids) {
+            Some(PidsMechanism::UserLimit) => EnforcementRow::new(
+                field,
+                format!("RLIMIT_NPROC = {pids} of the sandbox's own user"),
+                evidence,
+            ),
+            Some(PidsMechanism::Namespace) => {
+                EnforcementRow::new(field, format!("pid_max = {pids} of the pid namespace"), evidence)
+            }
+            Some(PidsMechanism::Cgroup) | None => {
+                self.limit_row(field, Controller::Pids, &pids.to_string(), created)
+            }
+        };
+        EnforcementRow {
+            strength: Some("counts the sandbox's agent, and a shim for each running command".to_owned()),
+            ..row
+        }
+    }
+}
+
+/// A sandbox that has answered.
+struct Provisioned {
+    landlock_abi: u32,
+    token: u64,
+    launcher: Arc<Launcher>,
+    agent: std::os::fd::OwnedFd,
+    cgroup: CgroupPlan,
+}
+
+impl Provisioned {
+    /// Reads every limit back: a kernel may take a value and keep another.
+    fn check_limits(&self) -> Result<()> {
+        for (controller, path, asked) in &self.cgroup.applied {
+            let kept = std::fs::read_to_string(path)
+                .map_err(|error| unexpected(CREATE, "read a limit back", error).terminal())?;
+            if !is_at_most(kept.trim(), asked) {
+                let field = match controller {
+                    Controller::Memory => SpecField::Memory,
+                    Controller::Cpu => SpecField::Cpus,
+                    Controller::Pids => SpecField::Pids,
+                };
+                let message = format!("{} is {} instead of {asked}", path.display(), kept.trim());
+                return Err(Error::refused(SCHEME, field, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory limits are kept in whole pages, so the kernel may lower one; nothing may be higher.
+fn is_at_most(kept: &str, asked: &str) -> bool {
+    match (kept.parse::<u64>(), asked.parse::<u64>()) {
+        (Ok(kept), Ok(asked)) => kept <= asked,
+        _ => kept == asked,
+    }
+}
+
+async fn ready(agent: &std::os::fd::OwnedFd) -> Result<u32> {
+    let copy = agent
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(Channel::new)
+        .map_err(|error| unexpected(CREATE, "wait for a socket", error).terminal())?;
+    let reply = match tokio::time::timeout(CREATE_DEADLINE, copy.receive::<CreateReply>()).await {
+        Ok(reply) => reply.map_err(|error| unexpected(CREATE, "hear from the sandbox", error).terminal())?,
+        Err(_) => {
+            let message = format!("the kernel did not make it within {} s", CREATE_DEADLINE.as_secs());
+            return Err(Error::new(ErrorKind::DeadlineExceeded, SCHEME, CREATE, message).terminal());
+        }
+    };
+    match reply {
+        Some((CreateReply::Ready { landlock_abi }, _)) => Ok(landlock_abi),
+        Some((CreateReply::Failed { subject, step, errno }, _)) => Err(step_failed(subject, &step, errno)),
+        None => Err(Error::new(
+            ErrorKind::Unavailable,
+            SCHEME,
+            CREATE,
+            "it ended before it was ready: it or its launcher was killed",
+        )
+        .hint("a memory limit below what its first process needs does that too")
+        .terminal()),
+    }
+}
+
+fn workdir_of(spec: &SandboxSpec) -> Vec<u8> {
+    spec.workdir().map_or_else(|| view::WORKDIR.as_bytes().to_vec(), |path| path.as_bytes().to_vec())
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// What every command sees unless the spec says otherwise.
+fn environment(spec: &SandboxSpec, shell: Shell) -> Vec<(String, String)> {
+    let defaults = [
+        ("HOME", view::HOME),
+        ("HOSTNAME", view::HOST_NAME),
+        ("LANG", "C.UTF-8"),
+        ("LOGNAME", view::USER),
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("SHELL", if shell == Shell::Bash { "/bin/bash" } else { "/bin/sh" }),
+        ("USER", view::USER),
+    ];
+    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let given = spec.env().iter().map(|(name, value)| own((name.as_str(), value.as_str())));
+    // Later ones win where they are put together.
+    defaults.map(own).into_iter().chain(given).collect()
+}
+
+fn judge_workdir(spec: &SandboxSpec) -> Result<()> {
+    let Some(workdir) = spec.workdir() else { return Ok(()) };
+    let refuse = |message: String| {
+        Err(Error::refused(SCHEME, SpecField::Workdir, message)
+            .hint("choose a directory such as /workspace or /srv/project"))
+    };
+    let Ok(text) = std::str::from_utf8(workdir.as_bytes()) else {
+        return refuse(format!("the working directory {workdir} is not valid UTF-8"));
+    };
+    let mut parts = text.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();
+    match parts.peek() {
+        None => refuse("the root cannot be the working directory: it is read-only".to_owned()),
+        Some(first) if RESERVED.contains(first) => {
+            refuse(format!("{workdir} lies in a directory that belongs to the system"))
+        }
+        Some(_) if text.split('/').any(|part| part == "..") => {
+            refuse(format!("{workdir} leads back through `..`"))
+        }
+        Some(_) => Ok(()),
     }
 }
 
 #[async_trait]
 impl Backend for LocalBackend {
     fn name(&self) -> &str {
-        crate::SCHEME
+        SCHEME
     }
 
+    /// Looks at the cgroup hierarchies of this machine when asked the first time.
     fn capabilities(&self) -> Capabilities {
-        Capabilities { block_network: true, shell: "bash", ..Capabilities::default() }
+        let can = |controller| self.hierarchies().mechanism(controller).is_some();
+        Capabilities {
+            block_network: true,
+            memory_limit: can(Controller::Memory),
+            cpu_limit: can(Controller::Cpu),
+            pids_limit: self.pids_mechanism(u32::MAX).is_some(),
+            ..self.fixed_capabilities()
+        }
     }
 
-    fn judge(&self, _spec: &SandboxSpec) -> Result<Plan> {
-        Err(Error::new(ErrorKind::Unsupported, "local", "create", format!("{:?}", self.config)))
+    fn judge(&self, spec: &SandboxSpec) -> Result<Plan> {
+        let limits = spec.limits();
+        let hint = "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user \
+                    --scope -p Delegate=yes …); or drop the limit";
+        let no_cgroup = |field: SpecField, controller: Controller| {
+            let message = format!("no {} cgroup can be written by this process", controller.name());
+            Err(Error::refused(SCHEME, field, message).hint(hint))
+        };
+        // Asked one by one, because looking at the hierarchies costs time that most sandboxes need not spend.
+        if limits.memory.is_some() && self.hierarchies().mechanism(Controller::Memory).is_none() {
+            return no_cgroup(SpecField::Memory, Controller::Memory);
+        }
+        if limits.cpus.is_some() && self.hierarchies().mechanism(Controller::Cpu).is_none() {
+            return no_cgroup(SpecField::Cpus, Controller::Cpu);
+        }
+        if let Some(pids) = limits.pids {
+            if pids.get() < LEAST_PIDS {
+                let message =
+                    format!("a command needs at least {LEAST_PIDS} processes, agent and shim included");
+                return Err(Error::refused(SCHEME, SpecField::Pids, message));
+            }
+            if self.pids_mechanism(pids.get()).is_none() {
+                let message = format!(
+                    "no pids cgroup can be written by this process, and without one {LEAST_NAMESPACE_PIDS} is the \
+                     lowest limit that the kernel enforces"
+                );
+                return Err(Error::refused(SCHEME, SpecField::Pids, message).hint(hint));
+            }
+        }
+        if !matches!(spec.network(), NetworkPolicy::Blocked) {
+            let field = match spec.network() {
+                NetworkPolicy::Allow(list) if !list.hosts().is_empty() => SpecField::AllowEgressTo,
+                NetworkPolicy::Allow(_) => SpecField::AllowEgressToCidrs,
+                _ => SpecField::Network,
+            };
+            return Err(Error::refused(
+                SCHEME,
+                field,
+                "it has no network stack to let anything out with yet, only a closed network",
+            )
+            .hint("block the network, or use another backend"));
+        }
+        judge_workdir(spec)?;
+        let claimed = Capabilities {
+            memory_limit: true,
+            cpu_limit: true,
+            pids_limit: true,
+            ..self.fixed_capabilities()
+        };
+        claimed.refuse_unclaimed(SCHEME, spec)?;
+        Ok(Plan { statement: self.statement(spec, None), warnings: Vec::new() })
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Created> {
-        self.judge(spec).map(|_| unreachable!())
+        self.judge(spec)?;
+        let provisioned = self.provision(spec).await?;
+        let statement = self.statement(spec, Some(&provisioned));
+        let limits = provisioned.check_limits();
+        let Provisioned { token, launcher, agent, cgroup, .. } = provisioned;
+        let id = format!("sb-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+        let Some(id) = SandboxId::new(id) else {
+            return Err(unexpected(CREATE, "name it", std::io::ErrorKind::InvalidData.into()).terminal());
+        };
+        let shell = self.machine().shell;
+        let sandbox = Arc::new(Sandbox {
+            id: id.clone(),
+            token,
+            launcher,
+            agent,
+            environment: environment(spec, shell),
+            shell: shell.as_str(),
+            memory: cgroup.memory.map(LimitWatch::new),
+            pids: cgroup.pids.map(LimitWatch::new),
+        });
+        if let Err(refusal) = limits {
+            // The reason counts; a sandbox that cannot be destroyed ends with this process at the latest.
+            drop(sandbox.destroy().await);
+            return Err(refusal);
+        }
+        self.sandboxes().insert(id.clone(), sandbox);
+        Ok(Created { id, statement })
     }
 
-    async fn run_command(&self, _sandbox: &SandboxId, _request: CommandRequest) -> Result<CommandResult> {
-        Err(Error::new(ErrorKind::Unsupported, "local", "run", ""))
+    async fn run_command(&self, sandbox: &SandboxId, request: CommandRequest) -> Result<CommandResult> {
+        let running = self.sandbox("run the command", sandbox)?;
+        let result = run::run(&running, request).await;
+        let gone = match &result {
+            Ok(result) => result.sandbox_lost,
+            Err(error) => *error.kind() == ErrorKind::SandboxLost,
+        };
+        if gone {
+            self.sandboxes().remove(sandbox);
+        }
+        result
     }
 
-    async fn destroy(&self, _sandbox: &SandboxId) -> Result<()> {
-        Ok(())
+    async fn destroy(&self, sandbox: &SandboxId) -> Result<()> {
+        let known = self.sandboxes().remove(sandbox);
+        match known {
+            Some(sandbox) => sandbox.destroy().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn read_file(&self, sandbox: &SandboxId, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
+        files::read(&*self.sandbox("read the file", sandbox)?, path, limit_bytes).await
+    }
+
+    async fn write_file(&self, sandbox: &SandboxId, path: &GuestPath, content: &[u8]) -> Result<()> {
+        files::write(&*self.sandbox("write the file", sandbox)?, path, content).await
+    }
+
+    async fn list_directory(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        request: ListRequest,
+    ) -> Result<Listing> {
+        files::list(&*self.sandbox("list the directory", sandbox)?, path, request).await
+    }
+
+    async fn export_file(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        limit_bytes: u64,
+        sink: &mut (dyn AsyncWrite + Send + Unpin),
+    ) -> Result<u64> {
+        files::export(&*self.sandbox("export the file", sandbox)?, path, limit_bytes, sink).await
+    }
+
+    async fn open_terminal(&self, sandbox: &SandboxId, request: TerminalRequest) -> Result<Terminal> {
+        terminal::open(self.sandbox("open a terminal", sandbox)?, request).await
+    }
+}
+
+impl LocalBackend {
+    /// What does not depend on this machine's cgroups.
+    fn fixed_capabilities(&self) -> Capabilities {
+        Capabilities {
+            block_network: true,
+            disk_limit: true,
+            isolation: Isolation::SharedKernel,
+            lifetime: true,
+            stdin: true,
+            streaming: true,
+            terminal: true,
+            shell: self.machine().shell.as_str(),
+            ..Capabilities::default()
+        }
     }
 }

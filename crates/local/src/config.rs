@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ringfence_core::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +11,33 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct LocalConfig {
-    /// Which shell runs commands: `bash`, `sh`, or an absolute path inside the sandbox. Default: bash where the host has
-    /// it, else sh.
-    pub shell: Option<String>,
-    /// Host files and directories shown read-only at the same path, on top of the system directories. Default: none.
+    /// Which shell runs commands. Default: bash where the host has it, else sh.
+    pub shell: Option<Shell>,
+    /// Host files and directories shown read-only at the same path, on top of the system directories. Absolute. What lies
+    /// there can be read by the code inside as far as its permissions for others allow. Default: none.
     pub read_only_paths: Vec<PathBuf>,
+    /// Size of all writable places together where the spec has no disk limit. They lie in memory. Default: 1 GiB, and
+    /// no more than half the spec's memory limit, so that a full disk is an error and not the end of a process (P70).
+    pub default_disk: Option<ByteSize>,
+}
+
+/// A shell of the host's system directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Shell {
+    /// `bash`.
+    Bash,
+    /// `sh`.
+    Sh,
+}
+
+impl Shell {
+    /// The program's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bash => "bash",
+            Self::Sh => "sh",
+        }
+    }
 }

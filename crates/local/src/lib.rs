@@ -1,11 +1,30 @@
 //! The embedded Linux backend of Ringfence.
+//!
+//! A sandbox is a process tree in namespaces of its own, below a small static launcher that this library starts from a sealed
+//! memory file: no daemon, no container engine, no files left on disk, as root or as an ordinary user. What this kernel
+//! cannot enforce is refused by the field's name.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("ringfence-local is for Linux; use a hosted backend elsewhere");
 
 pub mod backend;
+mod cgroup;
 pub mod config;
+mod error;
+mod files;
+mod launcher;
 pub mod probe;
+mod run;
+mod sandbox;
+mod seccomp;
+mod sys;
+mod terminal;
+mod transport;
+mod view;
+mod wire;
 
 pub use backend::LocalBackend;
-pub use config::LocalConfig;
+pub use config::{LocalConfig, Shell};
 pub use probe::{Check, Outcome, ProbeReport};
 
 /// The scheme of this backend's handles.

@@ -1,0 +1,82 @@
+//! Builds the helper as a static program, to be embedded into the library.
+//!
+//! A plain toolchain does this: the helper is linked against the static C library of the same target, so no other target has
+//! to be installed. Cargo builds it in a project of its own under `OUT_DIR`, because a dependency kind for programs is not
+//! stable; the one crate it needs, libc, is already on the machine, since this package depends on it too.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const MANIFEST: &str = r#"[package]
+name = "ringfence-helper"
+version = "0.0.0"
+edition = "2024"
+
+[workspace]
+
+[[bin]]
+name = "ringfence-helper"
+path = "@MAIN@"
+
+[dependencies]
+libc = "0.2.187"
+
+[profile.release]
+opt-level = 2
+lto = "fat"
+codegen-units = 1
+panic = "abort"
+strip = "symbols"
+"#;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let target = env::var("TARGET")?;
+    println!("cargo::rerun-if-changed=helper");
+    println!("cargo::rerun-if-changed=src/wire.rs");
+    println!("cargo::rerun-if-changed=build.rs");
+    let embedded = out.join("helper");
+    if env::var("CARGO_CFG_TARGET_OS")? != "linux" {
+        return Err("ringfence-local is for Linux; use a hosted backend elsewhere".into());
+    }
+    let project = out.join("helper-project");
+    fs::create_dir_all(&project)?;
+    let main = source.join("helper/main.rs");
+    fs::write(project.join("Cargo.toml"), MANIFEST.replace("@MAIN@", &main.display().to_string()))?;
+    // The same libc as the rest of the build, where that is known; Cargo drops the other entries.
+    let lock = source.join("../../Cargo.lock");
+    if lock.exists() {
+        fs::copy(lock, project.join("Cargo.lock"))?;
+    }
+    if !(build(&project, &target, true)? || build(&project, &target, false)?) {
+        return Err(
+            "the helper could not be built: see the messages above; a static C library is needed (Debian: \
+                    libc6-dev, Fedora: glibc-static)"
+                .into(),
+        );
+    }
+    fs::copy(project.join("target").join(&target).join("release/ringfence-helper"), embedded)?;
+    Ok(())
+}
+
+/// Offline first: nothing has to be fetched, and a build must not wait for a network it does not need.
+fn build(project: &Path, target: &str, offline: bool) -> Result<bool, Box<dyn Error>> {
+    let mut command = Command::new(env::var("CARGO")?);
+    command.args(["build", "--release", "--quiet", "--target", target]).current_dir(project);
+    if offline {
+        command.arg("--offline");
+    }
+    // What the outer build was told is not for the helper: other flags would make it dynamic or instrument it.
+    for name in
+        ["RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET", "CARGO_MAKEFLAGS"]
+    {
+        command.env_remove(name);
+    }
+    command.env("CARGO_TARGET_DIR", project.join("target"));
+    command.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    Ok(command.status()?.success())
+}

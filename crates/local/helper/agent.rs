@@ -1,0 +1,112 @@
+//! The agent: PID 1 of a sandbox. It takes requests, makes one process for each that could take time, and reaps.
+//!
+//! Commands cannot harm it: the kernel ignores their SIGKILL and SIGSTOP for the first process of a pid namespace, and it is
+//! not dumpable, so it cannot be traced or read. When its owner's socket closes it ends, and with it the sandbox.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::sys::process::{Forked, Status};
+use crate::sys::{Errno, process, socket};
+use crate::wire::{AgentRequest, NotStarted, Reply};
+use crate::{files, shim, transport, tree};
+
+/// Serves until the owner is gone. Returns the exit status.
+pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>) -> i32 {
+    let Ok(children) = process::child_signal_fd() else { return 1 };
+    let mut workers = BTreeSet::new();
+    loop {
+        let mut watch = [socket::Poll::new(Some(owner)), socket::Poll::new(Some(children.as_fd()))];
+        if socket::poll(&mut watch, None).is_err() {
+            return 1;
+        }
+        let [owner_ready, child_ready] = [watch[0].ready, watch[1].ready];
+        if child_ready {
+            drain(children.as_fd());
+            reap(&mut workers);
+        }
+        if owner_ready {
+            match transport::receive::<AgentRequest>(owner) {
+                Ok(Some((request, fds))) => workers.extend(handle(request, fds, workdir)),
+                Ok(None) | Err(Errno(libc::ECONNRESET)) => return 0,
+                // A request that cannot be read is dropped with its descriptors: its sender sees them close.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Empties a signal descriptor; what happened is asked of `wait` anyway.
+pub(crate) fn drain(signals: BorrowedFd<'_>) {
+    let mut buffer = [0u8; 1024];
+    while crate::sys::file::read(signals, &mut buffer).is_ok_and(|length| length == buffer.len()) {}
+}
+
+/// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
+/// only a command can have killed. It is ended, whatever it is: nobody else would ever end it.
+fn reap(workers: &mut BTreeSet<libc::pid_t>) {
+    let mut orphans = false;
+    while let Ok(Some((pid, status))) = process::reap() {
+        orphans |= !workers.remove(&pid) || matches!(status, Status::Signalled(_));
+    }
+    if orphans {
+        for pid in tree::children_of(process::getpid()) {
+            if !workers.contains(&pid) {
+                // ESRCH cannot be: an unreaped child keeps its number.
+                drop(process::kill(pid, libc::SIGKILL));
+            }
+        }
+    }
+}
+
+/// Answers a request, or makes the process that will; returns that process.
+fn handle(request: AgentRequest, mut fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> Option<libc::pid_t> {
+    if fds.is_empty() {
+        return None;
+    }
+    let rest = fds.split_off(1);
+    let channel = fds.pop()?;
+    match request {
+        // Opening never blocks and moves no content, so it needs no process of its own.
+        AgentRequest::Read { path } => {
+            files::open_for_reading(channel.as_fd(), workdir, &path);
+            None
+        }
+        AgentRequest::Write { path, size, content: Some(content) } => {
+            files::write(channel.as_fd(), workdir, &path, size, files::Source::Bytes(&content));
+            None
+        }
+        request => match process::fork() {
+            Ok(Forked::Parent(pid)) => Some(pid),
+            Ok(Forked::Child) => work(request, channel, rest, workdir),
+            Err(errno) => {
+                let failed = Reply::NotStarted(NotStarted::Fork, errno.0);
+                drop(transport::reply(channel.as_fd(), &failed, &[]));
+                None
+            }
+        },
+    }
+}
+
+fn work(request: AgentRequest, channel: OwnedFd, fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> ! {
+    let keep: Vec<i32> = [0, 1, 2, channel.as_raw_fd(), workdir.as_raw_fd()]
+        .into_iter()
+        .chain(fds.iter().map(AsRawFd::as_raw_fd))
+        .collect();
+    // The owner's socket above all: only the agent holds it, so that its end is seen.
+    if crate::sys::file::close_all_but(&keep).is_err() {
+        process::exit(1);
+    }
+    match request {
+        AgentRequest::Run(run) => shim::run(&run, &channel, fds, workdir),
+        AgentRequest::List { path } => files::list(channel.as_fd(), workdir, &path),
+        AgentRequest::Write { path, size, .. } => match fds.first() {
+            Some(pipe) => {
+                files::write(channel.as_fd(), workdir, &path, size, files::Source::Pipe(pipe.as_fd()));
+            }
+            None => process::exit(1),
+        },
+        AgentRequest::Read { path } => files::open_for_reading(channel.as_fd(), workdir, &path),
+    }
+    process::exit(0)
+}

@@ -1,0 +1,327 @@
+//! From a freshly cloned process to the sandbox's first one: one pass, each step named, no step skipped.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::agent;
+use crate::sys::security::{self, Landlock, access};
+use crate::sys::{Errno, file, mount, process, socket};
+use crate::transport;
+use crate::wire::{CreateReply, CreateRequest, Subject, ViewEntry};
+
+/// A step that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The field of the spec it is about.
+    pub(crate) subject: Subject,
+    /// What was being done.
+    pub(crate) step: String,
+    /// Why it failed.
+    pub(crate) errno: Errno,
+}
+
+impl Failure {
+    /// Makes the failure of a step that every sandbox needs.
+    pub(crate) fn at(step: &'static str) -> impl FnOnce(Errno) -> Self {
+        Self::about(Subject::Sandbox, step)
+    }
+
+    /// Makes the failure of a step that one field of the spec needs.
+    pub(crate) fn about(subject: Subject, step: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self { subject, step: step.to_owned(), errno }
+    }
+
+    /// Makes the failure of a step of the standard library.
+    pub(crate) fn io(subject: Subject, step: String, error: io::Error) -> Self {
+        Self { subject, step, errno: error.into() }
+    }
+}
+
+/// Files of `/proc` that show the whole machine or act on it; a reader finds an empty file that cannot be written (S4, S50).
+const MASKED_FILES: [&[u8]; 5] =
+    [b"proc/kcore", b"proc/keys", b"proc/sysrq-trigger", b"proc/timer_list", b"proc/sched_debug"];
+/// Directories of `/proc` about the machine's devices; a reader finds an empty directory.
+const MASKED_DIRECTORIES: [&[u8]; 6] =
+    [b"proc/acpi", b"proc/asound", b"proc/bus", b"proc/fs", b"proc/irq", b"proc/scsi"];
+
+/// Where the sources of masks lie until they are mounted.
+const EMPTY_DIRECTORY: &[u8] = b".empty";
+const EMPTY_FILE: &[u8] = b".empty-file";
+
+/// Becomes the sandbox and serves it; the process ends here.
+pub(crate) fn become_sandbox(
+    request: &CreateRequest,
+    alive: OwnedFd,
+    agent: BorrowedFd<'_>,
+    may_drop_groups: bool,
+) -> ! {
+    let (alive, socket) = match keep_only(alive, agent) {
+        Ok(kept) => kept,
+        Err(failure) => refuse(agent, failure),
+    };
+    match prepare(request, alive, may_drop_groups) {
+        Ok(Some(ready)) => {
+            let reply = CreateReply::Ready { landlock_abi: ready.landlock_abi };
+            match transport::reply(socket.as_fd(), &reply, &[]) {
+                Ok(()) => process::exit(agent::run(socket.as_fd(), ready.workdir.as_fd())),
+                Err(_) => process::exit(1),
+            }
+        }
+        Ok(None) => process::exit(1),
+        Err(failure) => refuse(socket.as_fd(), failure),
+    }
+}
+
+fn refuse(agent: BorrowedFd<'_>, failure: Failure) -> ! {
+    let reply = CreateReply::Failed { subject: failure.subject, step: failure.step, errno: failure.errno.0 };
+    // An owner that no longer listens needs no answer.
+    drop(transport::reply(agent, &reply, &[]));
+    process::exit(1)
+}
+
+struct Ready {
+    workdir: OwnedFd,
+    landlock_abi: u32,
+}
+
+/// `None`: the launcher died meanwhile, so this process has no business any more.
+fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Result<Option<Ready>, Failure> {
+    let mut go = [0u8; 2];
+    let (length, _) =
+        socket::receive(alive.as_fd(), &mut go).map_err(Failure::at("wait for the launcher"))?;
+    if length == 0 {
+        return Ok(None);
+    }
+    become_inner_user(request.uid, may_drop_groups)?;
+    // After the change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
+    // thread" and "parent process" are the same here.
+    process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+        .map_err(Failure::at("tie the sandbox to the launcher"))?;
+    let mut watch = [socket::Poll::new(Some(alive.as_fd()))];
+    socket::poll(&mut watch, Some(0)).map_err(Failure::at("look for the launcher"))?;
+    if watch[0].ready {
+        return Ok(None);
+    }
+    drop(alive);
+
+    process::set_umask(0);
+    let root = build_root(request)?;
+    file::change_directory_to(root.as_fd()).map_err(Failure::at("enter the new root"))?;
+    mount::enter_root().map_err(Failure::at("make the new root the root"))?;
+    file::change_directory(b"/").map_err(Failure::at("enter the root"))?;
+    drop(root);
+    process::set_umask(0o022);
+
+    socket::loopback_up().map_err(Failure::about(Subject::Network, "bring the loopback interface up"))?;
+    process::set_host_name(&request.host_name).map_err(Failure::at("set the host name"))?;
+    open_standard_descriptors()?;
+    let workdir = file::open(None, &request.workdir, libc::O_DIRECTORY | libc::O_RDONLY, 0)
+        .and_then(|fd| file::move_up(fd, 3))
+        .map_err(Failure::about(Subject::Workdir, "open the working directory"))?;
+    file::change_directory_to(workdir.as_fd())
+        .map_err(Failure::about(Subject::Workdir, "enter the working directory"))?;
+    restrict(request)?;
+    let landlock_abi = give_up_privileges(request)?;
+    Ok(Some(Ready { workdir, landlock_abi }))
+}
+
+/// Closes whatever the launcher had open, other sandboxes' descriptors above all.
+fn keep_only(alive: OwnedFd, agent: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Failure> {
+    let copy = agent
+        .try_clone_to_owned()
+        .map_err(|error| Failure::io(Subject::Sandbox, "duplicate the agent's socket".to_owned(), error))?;
+    let alive = file::move_up(alive, 3).map_err(Failure::at("move a descriptor"))?;
+    let copy = file::move_up(copy, 3).map_err(Failure::at("move a descriptor"))?;
+    file::close_all_but(&[alive.as_raw_fd(), copy.as_raw_fd()])
+        .map_err(Failure::at("close inherited descriptors"))?;
+    Ok((alive, copy))
+}
+
+fn become_inner_user(id: u32, may_drop_groups: bool) -> Result<(), Failure> {
+    if may_drop_groups {
+        process::drop_groups().map_err(Failure::at("drop supplementary groups"))?;
+    }
+    // Id 0 is not mapped inside, so the kernel sees no "root gives up root" here and keeps the capabilities over the
+    // namespaces until they are dropped on purpose.
+    process::become_user(id, id).map_err(Failure::at("become the sandbox's user"))
+}
+
+fn build_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
+    mount::make_private().map_err(Failure::at("make the mount tree private"))?;
+    let size = std::ffi::CString::new(request.disk_bytes.to_string()).unwrap_or_default();
+    let inodes = std::ffi::CString::new(request.inodes.to_string()).unwrap_or_default();
+    let root = mount::new_filesystem(
+        c"tmpfs",
+        &[(c"size", &size), (c"nr_inodes", &inodes), (c"mode", c"0755")],
+        mount::NO_SUID | mount::NO_DEV,
+    )
+    .map_err(Failure::about(Subject::Disk, "create the root file system"))?;
+    // On top of the old root: its paths stay reachable by name, because look-ups start below what is stacked on it.
+    mount::attach(root.as_fd(), None, b"/").map_err(Failure::at("mount the root file system"))?;
+    for entry in &request.view {
+        place(root.as_fd(), entry)?;
+    }
+    mount_proc(root.as_fd(), request)?;
+    mount_terminals(root.as_fd())?;
+    mount::set_attributes(root.as_fd(), mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV, false)
+        .map_err(Failure::at("make the root read-only"))?;
+    Ok(root)
+}
+
+fn place(root: BorrowedFd<'_>, entry: &ViewEntry) -> Result<(), Failure> {
+    let (path, verb, result) = match entry {
+        ViewEntry::Directory(path) => {
+            (path, "create directory", file::make_directory(Some(root), path, 0o755))
+        }
+        ViewEntry::File(path, content) => (path, "create file", write_file(root, path, content)),
+        ViewEntry::Symlink(path, target) => {
+            (path, "create symbolic link", file::make_symlink(target, root, path))
+        }
+        ViewEntry::Bind(path, source) => (
+            path,
+            "show host path read-only at",
+            bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV),
+        ),
+        ViewEntry::Device(path, source) => {
+            (path, "show device", bind(root, path, source, mount::NO_SUID | mount::NO_EXEC))
+        }
+        ViewEntry::Writable(path, mode) => (path, "create writable directory", writable(root, path, *mode)),
+    };
+    result.map_err(|errno| Failure {
+        subject: Subject::Sandbox,
+        step: format!("{verb} /{}", String::from_utf8_lossy(path)),
+        errno,
+    })
+}
+
+fn write_file(root: BorrowedFd<'_>, path: &[u8], content: &[u8]) -> crate::sys::Result<()> {
+    let fd = file::open(Some(root), path, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o644)?;
+    file::write_all(fd.as_fd(), content)
+}
+
+fn bind(root: BorrowedFd<'_>, path: &[u8], source: &[u8], attributes: u64) -> crate::sys::Result<()> {
+    // Recursively, because a mount below may be locked to its parent; its attributes are set recursively too.
+    let tree = mount::clone_tree(None, source, true)?;
+    mount::set_attributes(tree.as_fd(), attributes, true)?;
+    if file::metadata(tree.as_fd())?.is(libc::S_IFDIR) {
+        file::make_directory(Some(root), path, 0o755)?;
+    } else {
+        write_file(root, path, b"")?;
+    }
+    mount::attach(tree.as_fd(), Some(root), path)
+}
+
+/// A directory of the root's own file system, mounted onto itself so that it stays writable when the root is not.
+fn writable(root: BorrowedFd<'_>, path: &[u8], mode: u32) -> crate::sys::Result<()> {
+    file::make_directory(Some(root), path, mode)?;
+    let tree = mount::clone_tree(Some(root), path, false)?;
+    mount::set_attributes(tree.as_fd(), mount::NO_SUID | mount::NO_DEV, false)?;
+    mount::attach(tree.as_fd(), Some(root), path)
+}
+
+fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failure> {
+    let attributes = mount::NO_SUID | mount::NO_DEV | mount::NO_EXEC;
+    let proc = mount::new_filesystem(c"proc", &[], attributes).map_err(Failure::at("create /proc"))?;
+    mount::attach(proc.as_fd(), Some(root), b"proc").map_err(Failure::at("mount /proc"))?;
+    // No user namespaces inside: they open kernel code that only privileged processes reach otherwise (S13). A kernel
+    // without the switch has no unprivileged user namespaces, and the filter refuses them anyway.
+    match write_setting(proc.as_fd(), b"sys/user/max_user_namespaces", "0") {
+        Ok(()) | Err(Errno(libc::ENOENT)) => {}
+        Err(errno) => return Err(Failure::at("forbid nested user namespaces")(errno)),
+    }
+    if request.pid_max > 0 {
+        write_setting(proc.as_fd(), b"sys/kernel/pid_max", &request.pid_max.to_string())
+            .map_err(Failure::about(Subject::Pids, "set pid_max of the pid namespace"))?;
+    }
+    mask_proc(root).map_err(Failure::at("mask parts of /proc"))
+}
+
+fn write_setting(proc: BorrowedFd<'_>, path: &[u8], value: &str) -> crate::sys::Result<()> {
+    let fd = file::open(Some(proc), path, libc::O_WRONLY, 0)?;
+    file::write_all(fd.as_fd(), value.as_bytes())
+}
+
+fn mask_proc(root: BorrowedFd<'_>) -> crate::sys::Result<()> {
+    let read_only = mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV | mount::NO_EXEC;
+    let settings = mount::clone_tree(Some(root), b"proc/sys", true)?;
+    mount::set_attributes(settings.as_fd(), read_only, true)?;
+    mount::attach(settings.as_fd(), Some(root), b"proc/sys")?;
+    file::make_directory(Some(root), EMPTY_DIRECTORY, 0o555)?;
+    drop(file::open(Some(root), EMPTY_FILE, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o444)?);
+    for (paths, source) in [(&MASKED_FILES[..], EMPTY_FILE), (&MASKED_DIRECTORIES[..], EMPTY_DIRECTORY)] {
+        for path in paths {
+            let mask = mount::clone_tree(Some(root), source, false)?;
+            mount::set_attributes(mask.as_fd(), read_only, false)?;
+            match mount::attach(mask.as_fd(), Some(root), path) {
+                // This kernel has no such entry.
+                Ok(()) | Err(Errno(libc::ENOENT)) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    // The masks keep what they show; its names are of no further use.
+    file::remove_directory(root, EMPTY_DIRECTORY)?;
+    file::unlink(root, EMPTY_FILE)
+}
+
+fn mount_terminals(root: BorrowedFd<'_>) -> Result<(), Failure> {
+    let options = [(c"mode", c"0620"), (c"ptmxmode", c"0666")];
+    let terminals = mount::new_filesystem(c"devpts", &options, mount::NO_SUID | mount::NO_EXEC)
+        .map_err(Failure::at("create /dev/pts"))?;
+    mount::attach(terminals.as_fd(), Some(root), b"dev/pts").map_err(Failure::at("mount /dev/pts"))
+}
+
+/// Standard input and output of the agent are the sandbox's own null device.
+fn open_standard_descriptors() -> Result<(), Failure> {
+    let step = "open /dev/null";
+    let null = file::open(None, b"/dev/null", libc::O_RDWR, 0).map_err(Failure::at(step))?;
+    let null = file::move_up(null, 3).map_err(Failure::at(step))?;
+    for number in 0..=2 {
+        file::duplicate_to(null.as_fd(), number).map_err(Failure::at(step))?;
+    }
+    Ok(())
+}
+
+fn restrict(request: &CreateRequest) -> Result<(), Failure> {
+    process::set_limit(libc::RLIMIT_CORE, 0).map_err(Failure::at("forbid core dumps"))?;
+    if request.user_processes > 0 {
+        process::set_limit(libc::RLIMIT_NPROC, u64::from(request.user_processes))
+            .map_err(Failure::about(Subject::Pids, "limit the processes of the sandbox's user"))?;
+    }
+    if request.cpus > 0 {
+        process::restrict_cpus(request.cpus as usize, request.token as usize)
+            .map_err(Failure::about(Subject::Cpus, "restrict the processors"))?;
+    }
+    Ok(())
+}
+
+/// The order matters: Landlock forbids mounts, and the filter forbids Landlock.
+fn give_up_privileges(request: &CreateRequest) -> Result<u32, Failure> {
+    security::drop_capabilities().map_err(Failure::at("drop capabilities"))?;
+    security::no_new_privileges().map_err(Failure::at("forbid new privileges"))?;
+    let landlock_abi = apply_landlock(request).map_err(Failure::at("apply Landlock"))?;
+    process::prctl(libc::PR_SET_DUMPABLE, 0).map_err(Failure::at("hide the agent's memory"))?;
+    security::load_filter(&request.filter).map_err(Failure::at("load the seccomp filter"))?;
+    Ok(landlock_abi)
+}
+
+/// The second wall behind the mount namespace: the same view again, as rights. Returns the ABI, 0 without Landlock.
+fn apply_landlock(request: &CreateRequest) -> crate::sys::Result<u32> {
+    let Some(landlock) = Landlock::new()? else { return Ok(0) };
+    let read = access::EXECUTE | access::READ_FILE | access::READ_DIR;
+    let allow = |path: &[u8], rights: u64| -> crate::sys::Result<()> {
+        let directory = file::open(None, path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        landlock.allow(directory.as_fd(), rights)
+    };
+    allow(b"/", read)?;
+    allow(b"/dev", read | access::WRITE_FILE | access::TRUNCATE)?;
+    allow(b"/proc", read | access::WRITE_FILE | access::TRUNCATE)?;
+    for entry in &request.view {
+        if let ViewEntry::Writable(path, _) = entry {
+            allow(&[b"/", path.as_slice()].concat(), access::WRITABLE)?;
+        }
+    }
+    let abi = landlock.abi;
+    landlock.enforce()?;
+    Ok(abi)
+}

@@ -1,0 +1,215 @@
+//! Sequenced-packet sockets with descriptors, polling, and the loopback interface.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::{Errno, Result, check};
+
+/// The most descriptors one message carries.
+pub(crate) const MAX_FDS: usize = 8;
+
+/// A pair of connected sequenced-packet sockets.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds: [RawFd; 2] = [-1; 2];
+    // SAFETY: `fds` has room for two descriptors.
+    check(unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
+    })?;
+    // SAFETY: a fresh descriptor.
+    let first = unsafe { OwnedFd::from_raw_fd(fds[0]) };
+    // SAFETY: a fresh descriptor.
+    let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
+    Ok((first, second))
+}
+
+/// Room for the control data of one message, aligned as the kernel wants it.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// Sends one message with descriptors. Never raises SIGPIPE.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    if fds.len() > MAX_FDS {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut control = Control([0; 128]);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all-zero is a valid empty header.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    if !fds.is_empty() {
+        let payload = (fds.len() * size_of::<RawFd>()) as u32;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: computes a size.
+        message.msg_controllen = unsafe { libc::CMSG_SPACE(payload) } as _;
+        // SAFETY: the message has a control buffer.
+        let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+        // SAFETY: the buffer holds at least one header: MAX_FDS descriptors need 48 of its 128 bytes.
+        let Some(header) = (unsafe { header.as_mut() }) else { return Err(Errno(libc::EINVAL)) };
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SCM_RIGHTS;
+        // SAFETY: computes a size.
+        header.cmsg_len = unsafe { libc::CMSG_LEN(payload) } as _;
+        // SAFETY: points behind the header, into the buffer.
+        let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
+        for (index, fd) in fds.iter().enumerate() {
+            // SAFETY: the buffer has room for MAX_FDS descriptors behind the header.
+            let slot = unsafe { data.add(index) };
+            // SAFETY: as above; no alignment is assumed.
+            unsafe { slot.write_unaligned(fd.as_raw_fd()) };
+        }
+    }
+    loop {
+        // SAFETY: the header and what it points to outlive the call.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        match check(sent as libc::c_int) {
+            Ok(_) => return Ok(()),
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Receives one message into `buffer`; returns its length (0: the other side is gone) and its descriptors. A message that
+/// does not fit is EMSGSIZE: a torn message is never interpreted.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
+    let mut control = Control([0; 128]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all-zero is a valid empty header.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len() as _;
+    let length = loop {
+        // SAFETY: the header and what it points to outlive the call.
+        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        match check(got as libc::c_int) {
+            Ok(length) => break length as usize,
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let mut fds = Vec::new();
+    // SAFETY: the kernel filled in the control data.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: null, or a header inside the buffer.
+    while let Some(current) = unsafe { header.as_ref() } {
+        if current.cmsg_level == libc::SOL_SOCKET && current.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: computes a size.
+            let prefix = unsafe { libc::CMSG_LEN(0) } as usize;
+            let count = (current.cmsg_len - prefix) / size_of::<RawFd>();
+            // SAFETY: points behind the header, into the buffer.
+            let data = unsafe { libc::CMSG_DATA(current) }.cast::<RawFd>();
+            for index in 0..count {
+                // SAFETY: the header's length says that this many descriptors follow.
+                let slot = unsafe { data.add(index) };
+                // SAFETY: as above; no alignment is assumed.
+                let fd = unsafe { slot.read_unaligned() };
+                // SAFETY: the kernel installed it for us; owned by nobody else.
+                fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+        // SAFETY: both belong to this message.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    if message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        return Err(Errno(libc::EMSGSIZE));
+    }
+    Ok((length, fds))
+}
+
+/// Something to wait for.
+#[derive(Debug)]
+pub(crate) struct Poll<'a> {
+    /// The descriptor; `None` is skipped.
+    pub(crate) fd: Option<BorrowedFd<'a>>,
+    /// Set when it has data, or the other side is gone.
+    pub(crate) ready: bool,
+}
+
+impl<'a> Poll<'a> {
+    /// Waits for `fd`.
+    pub(crate) fn new(fd: Option<BorrowedFd<'a>>) -> Self {
+        Self { fd, ready: false }
+    }
+}
+
+/// Waits until one is ready or `timeout_millis` pass; `None` waits for ever.
+pub(crate) fn poll(entries: &mut [Poll<'_>], timeout_millis: Option<u64>) -> Result<()> {
+    let mut fds: Vec<libc::pollfd> = entries
+        .iter()
+        .map(|entry| libc::pollfd {
+            fd: entry.fd.map_or(-1, |fd| fd.as_raw_fd()),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // Longer waits than 24 days come back early and are computed again by the caller.
+    let timeout = timeout_millis.map_or(-1, |millis| millis.min(i32::MAX as u64) as i32);
+    // SAFETY: pointer and length describe `fds`.
+    match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) }) {
+        Ok(_) => {}
+        Err(Errno(libc::EINTR)) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    for (entry, fd) in entries.iter_mut().zip(&fds) {
+        entry.ready = fd.revents != 0;
+    }
+    Ok(())
+}
+
+/// An epoll instance: the launcher waits for any number of sandboxes at the cost of those that end.
+#[derive(Debug)]
+pub(crate) struct Epoll(OwnedFd);
+
+impl Epoll {
+    /// Creates one.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: takes integers only.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: a fresh descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Watches `fd` for input under `key`. Closing the descriptor ends the watch.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, key: u64) -> Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+        // SAFETY: `event` outlives the call.
+        check(unsafe {
+            libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
+        })
+        .map(|_| ())
+    }
+
+    /// Waits and returns the keys that are ready.
+    pub(crate) fn wait(&self, timeout_millis: Option<u64>) -> Result<Vec<u64>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let timeout = timeout_millis.map_or(-1, |millis| millis.min(i32::MAX as u64) as i32);
+        // SAFETY: pointer and length describe `events`.
+        let result = check(unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout)
+        });
+        match result {
+            Ok(count) => Ok(events[..count as usize].iter().map(|event| event.u64).collect()),
+            Err(Errno(libc::EINTR)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(crate) fn loopback_up() -> Result<()> {
+    // SAFETY: takes integers only.
+    let fd = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: a fresh descriptor.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: all-zero is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads an ifreq, which outlives the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, ptr::from_mut(&mut request)) })
+        .map(|_| ())
+}

@@ -1,0 +1,115 @@
+//! The one place where kernel errors become errors of the contract.
+
+use std::io;
+
+use ringfence_core::{Error, ErrorKind, GuestPath, SandboxId, SpecField};
+use rustix::io::Errno;
+
+use crate::SCHEME;
+use crate::wire::{FileFault, Subject};
+
+/// A sandbox that is gone or never was.
+pub(crate) fn lost(operation: &'static str, sandbox: &SandboxId) -> Error {
+    Error::new(ErrorKind::SandboxLost, SCHEME, operation, "the sandbox does not exist any more")
+        .context("sandbox", sandbox.as_str())
+        .hint("create a new one; its files are gone")
+}
+
+/// Something of the operating system that should not fail.
+pub(crate) fn unexpected(operation: &'static str, what: &'static str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Unexpected, SCHEME, operation, what).source(error)
+}
+
+/// A step of creation that failed: a refusal where a field of the spec needs it, otherwise the end of the matter (BK-03).
+pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
+    let cause = io::Error::from_raw_os_error(errno);
+    let message = format!("this machine does not allow a step of creation: {step}");
+    let error = match field_of(subject) {
+        Some(field) => Error::refused(SCHEME, field, message),
+        None => Error::new(ErrorKind::Unavailable, SCHEME, "create a sandbox", message).terminal(),
+    };
+    error.source(cause).hint(remedy(subject, step, errno))
+}
+
+fn field_of(subject: Subject) -> Option<SpecField> {
+    match subject {
+        Subject::Sandbox => None,
+        Subject::Memory => Some(SpecField::Memory),
+        Subject::Cpus => Some(SpecField::Cpus),
+        Subject::Pids => Some(SpecField::Pids),
+        Subject::Disk => Some(SpecField::Disk),
+        Subject::Network => Some(SpecField::Network),
+        Subject::Workdir => Some(SpecField::Workdir),
+    }
+}
+
+/// What to try, for the failures that are known from the field (P87 to P90).
+pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
+    let errno = Errno::from_raw_os_error(errno);
+    match subject {
+        Subject::Memory | Subject::Cpus | Subject::Pids => {
+            "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user --scope -p \
+             Delegate=yes …); or drop the limit"
+        }
+        Subject::Workdir => "choose a working directory that is not inside a system directory",
+        _ if step.starts_with("create user") && errno == Errno::NOSPC => {
+            "user namespaces are used up or switched off: raise user.max_user_namespaces (sysctl)"
+        }
+        _ if step.starts_with("create user") => {
+            "user namespaces are not allowed here: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
+             kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for this program (Ubuntu), or inside a \
+             container a seccomp profile that allows them; or run as root"
+        }
+        _ if step.contains("user namespace") => {
+            "the ids of a user namespace cannot be set: the process lacks CAP_SETUID although it is root, or a security \
+             module forbids it"
+        }
+        _ if step.contains("/proc") && errno == Errno::PERM => {
+            "this process's own /proc is partly hidden, as in a container, so no new one may be mounted: run the container with \
+             an unmasked /proc (Docker: --security-opt systempaths=unconfined)"
+        }
+        _ if errno == Errno::NOSYS => "the kernel is too old: Linux 5.12 or newer is needed",
+        _ if errno == Errno::PERM || errno == Errno::ACCESS => {
+            "a security module or the surrounding container forbids it: ringfence doctor shows what works here"
+        }
+        _ => "ringfence doctor shows what works here",
+    }
+}
+
+/// A file operation that failed inside.
+pub(crate) fn file_failed(operation: &'static str, path: &GuestPath, fault: FileFault, errno: i32) -> Error {
+    let cause = Errno::from_raw_os_error(errno);
+    let (kind, message) = match (fault, cause) {
+        (FileFault::IsADirectory, _) | (_, Errno::ISDIR) => {
+            (ErrorKind::IsADirectory, "it is a directory".to_owned())
+        }
+        (FileFault::NotRegular, _) => {
+            (ErrorKind::NotARegularFile, "it is a device, FIFO or socket, not a regular file".to_owned())
+        }
+        (FileFault::Incomplete, _) => {
+            (ErrorKind::Unexpected, "the content broke off; the file is unchanged".to_owned())
+        }
+        (_, Errno::NOENT) => (ErrorKind::NotFound, "it does not exist".to_owned()),
+        (_, Errno::NOTDIR) => {
+            (ErrorKind::NotADirectory, "it, or a part of its path, is not a directory".to_owned())
+        }
+        (_, Errno::ACCESS | Errno::PERM) => (ErrorKind::PermissionDenied, "permission denied".to_owned()),
+        (_, Errno::ROFS) => {
+            (ErrorKind::PermissionDenied, "it lies in the read-only part of the sandbox".to_owned())
+        }
+        (_, Errno::NOSPC | Errno::DQUOT) => {
+            (ErrorKind::StorageFull, "the sandbox's disk limit is reached".to_owned())
+        }
+        (_, Errno::LOOP) => {
+            (ErrorKind::InvalidArgument, "too many symbolic links, or one of the kernel's own".to_owned())
+        }
+        (_, Errno::NAMETOOLONG) => (ErrorKind::InvalidArgument, "the name is too long".to_owned()),
+        (_, errno) => (ErrorKind::Unexpected, io::Error::from(errno).to_string()),
+    };
+    let error = Error::new(kind.clone(), SCHEME, operation, message).context("path", path.to_string());
+    match kind {
+        ErrorKind::IsADirectory => error.hint("use list_directory for directories"),
+        ErrorKind::StorageFull => error.hint("remove files, or create the sandbox with a higher disk limit"),
+        _ => error,
+    }
+}

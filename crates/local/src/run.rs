@@ -1,0 +1,364 @@
+//! One command from request to result. Its shim inside ends the tree on time; here the streams are read as they come, within
+//! bounds, and everything that can happen is an event of one loop.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringfence_core::{
+    CommandRequest, CommandResult, Ending, Error, ErrorKind, Invocation, OutputLimit, OutputObserver, Result,
+    Stdin, StreamName, TailBuffer,
+};
+use rustix::pipe::PipeFlags;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncReadExt, Interest};
+use tokio::time::Instant;
+
+use crate::SCHEME;
+use crate::error::{lost, unexpected};
+use crate::sandbox::Sandbox;
+use crate::sys::watch;
+use crate::transport::Channel;
+use crate::wire::{AgentRequest, NotStarted, Reply, RunRequest};
+
+const OPERATION: &str = "run the command";
+
+/// The shim sends SIGKILL this long after SIGTERM; a shim that is silent for as long again on top does not answer any more.
+const SHIM_GRACE: Duration = Duration::from_secs(10);
+
+/// What is read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// The most that can lie in a pipe when the command has ended; more comes only from processes it left behind.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// The longest single argument the kernel takes, with its NUL (MAX_ARG_STRLEN).
+const MAX_ARGUMENT_BYTES: usize = 128 << 10;
+
+/// Runs a command in a sandbox.
+pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<CommandResult> {
+    let workdir = request.workdir.as_ref().map(|path| path.as_bytes()).unwrap_or_default();
+    let mut run = run_request(sandbox, &request.invocation, &request.env, workdir)?;
+    run.timeout_millis = u64::try_from(request.timeout.get().as_millis()).unwrap_or(u64::MAX).max(1);
+    let started = start(sandbox, run, !matches!(request.stdin, Stdin::Closed)).await?;
+    let deadline = Instant::now() + request.timeout.get() + SHIM_GRACE;
+    let limit = request.output_limit;
+    let mut command = Running {
+        channel: started.channel,
+        stdout: Stream::new(StreamName::Stdout, started.stdout, limit, request.observer.clone())?,
+        stderr: Stream::new(StreamName::Stderr, started.stderr, limit, request.observer)?,
+        input: started.input.map(|pipe| Input::new(pipe, request.stdin)).transpose()?,
+    };
+    let end = command.follow(deadline).await?;
+    let result = command.finish(sandbox, end)?;
+    if result.sandbox_lost {
+        // What does not answer is not left running either. Its failure is the result's `sandbox_lost`.
+        drop(sandbox.destroy().await);
+    }
+    Ok(result)
+}
+
+/// Arguments, environment and directory as the shim takes them.
+pub(crate) fn run_request(
+    sandbox: &Sandbox,
+    invocation: &Invocation,
+    extra: &std::collections::BTreeMap<String, String>,
+    workdir: &[u8],
+) -> Result<RunRequest> {
+    let arguments = match invocation {
+        Invocation::Shell(text) => {
+            vec![sandbox.shell.as_bytes().to_vec(), b"-c".to_vec(), text.as_bytes().to_vec()]
+        }
+        Invocation::Program(arguments) => arguments.clone(),
+    };
+    let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidArgument, SCHEME, OPERATION, message));
+    if arguments.is_empty() {
+        return refuse("there is no program to run");
+    }
+    if arguments.iter().any(|argument| argument.contains(&0)) {
+        return refuse("a command cannot contain a NUL byte");
+    }
+    if let Some(long) = arguments.iter().find(|argument| argument.len() >= MAX_ARGUMENT_BYTES) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            SCHEME,
+            OPERATION,
+            format!("an argument has {} bytes, the kernel takes less than {MAX_ARGUMENT_BYTES}", long.len()),
+        )
+        .hint("write it to a file and run that"));
+    }
+    let extra_environment = ringfence_core::EnvMap::new(extra.clone())?;
+    let mut environment: std::collections::BTreeMap<&str, &str> =
+        sandbox.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    environment.extend(extra_environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let path = environment.get("PATH").copied().unwrap_or_default();
+    Ok(RunRequest {
+        // The shell itself is the sandbox's own, whatever PATH says (S41).
+        search: match invocation {
+            Invocation::Shell(_) => vec![b"/usr/bin".to_vec(), b"/bin".to_vec()],
+            Invocation::Program(_) => path
+                .split(':')
+                .filter(|entry| !entry.is_empty())
+                .map(|entry| entry.as_bytes().to_vec())
+                .collect(),
+        },
+        arguments,
+        environment: environment.iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
+        workdir: workdir.to_vec(),
+        timeout_millis: 0,
+        terminal: None,
+    })
+}
+
+struct Started {
+    channel: Channel,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    input: Option<OwnedFd>,
+}
+
+async fn start(sandbox: &Sandbox, run: RunRequest, with_input: bool) -> Result<Started> {
+    let pipe = || {
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| unexpected(OPERATION, "create a pipe", error.into()))
+    };
+    let (stdout, stdout_in) = pipe()?;
+    let (stderr, stderr_in) = pipe()?;
+    let input = if with_input { Some(pipe()?) } else { None };
+    let mut fds = vec![stdout_in.as_fd(), stderr_in.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    fds.extend(input.as_ref().map(|(read, _)| read.as_fd()));
+    let channel = sandbox.ask(OPERATION, &AgentRequest::Run(run), &fds).await?;
+    Ok(Started { channel, stdout, stderr, input: input.map(|(_, write)| write) })
+}
+
+struct Running {
+    channel: Channel,
+    stdout: Stream,
+    stderr: Stream,
+    input: Option<Input>,
+}
+
+/// How the loop ended.
+enum End {
+    Reply(Reply),
+    /// The shim's socket closed without a word.
+    ShimGone,
+    /// Nothing was heard long after the timeout.
+    Silent,
+}
+
+impl Running {
+    async fn follow(&mut self, deadline: Instant) -> Result<End> {
+        loop {
+            let Self { channel, stdout, stderr, input } = self;
+            tokio::select! {
+                reply = channel.receive::<Reply>() => {
+                    let reply = reply.map_err(|error| unexpected(OPERATION, "understand the sandbox", error))?;
+                    return Ok(reply.map_or(End::ShimGone, |(reply, _)| End::Reply(reply)));
+                }
+                read = stdout.read(), if stdout.open => read?,
+                read = stderr.read(), if stderr.open => read?,
+                () = feed(input), if input.is_some() => *input = None,
+                () = tokio::time::sleep_until(deadline) => return Ok(End::Silent),
+            }
+        }
+    }
+
+    fn finish(mut self, sandbox: &Sandbox, end: End) -> Result<CommandResult> {
+        self.stdout.drain();
+        self.stderr.drain();
+        let (mut ending, mut sandbox_lost) = match end {
+            End::Reply(Reply::Exited(status)) => (Ending::Exited(status), false),
+            End::Reply(Reply::Signalled(signal)) => (Ending::Signalled(signal), false),
+            End::Reply(Reply::TimedOut) => (Ending::TimedOut, false),
+            End::Reply(Reply::Unstoppable) | End::Silent => (Ending::TimedOut, true),
+            End::Reply(Reply::NotStarted(step, errno)) => {
+                (self.explain_not_started(sandbox, step, errno)?, false)
+            }
+            End::Reply(_) => {
+                let error = io::Error::from(io::ErrorKind::InvalidData);
+                return Err(unexpected(OPERATION, "understand the sandbox", error));
+            }
+            // A command can kill its own shim: same user. Its descendants are ended by the agent then (see helper).
+            End::ShimGone if sandbox.is_alive() => (Ending::Signalled(9), false),
+            End::ShimGone => (Ending::Unknown, true),
+        };
+        let failed = !matches!(ending, Ending::Exited(0) | Ending::TimedOut);
+        let struck = |watch: &Option<_>| watch.as_ref().is_some_and(crate::sandbox::LimitWatch::struck);
+        if failed && struck(&sandbox.memory) {
+            ending = Ending::MemoryExceeded;
+        } else if matches!(ending, Ending::Exited(_)) && failed && struck(&sandbox.pids) {
+            ending = Ending::PidsExceeded;
+        }
+        sandbox_lost |= !sandbox.is_alive();
+        Ok(CommandResult {
+            ending,
+            stdout: self.stdout.tail.finish(),
+            stderr: self.stderr.tail.finish(),
+            applied_timeout: None,
+            sandbox_lost,
+        })
+    }
+
+    /// What a shell would say and how it would exit; other failures are errors.
+    fn explain_not_started(&mut self, sandbox: &Sandbox, step: NotStarted, errno: i32) -> Result<Ending> {
+        let cause = io::Error::from_raw_os_error(errno);
+        let (ending, message) = match step {
+            NotStarted::NotFound => (Ending::Exited(127), "program not found in the sandbox".to_owned()),
+            NotStarted::Exec => (Ending::Exited(126), format!("cannot execute: {cause}")),
+            NotStarted::Fork if cause.kind() == io::ErrorKind::WouldBlock => {
+                (Ending::PidsExceeded, "no more processes in this sandbox".to_owned())
+            }
+            NotStarted::Fork if cause.kind() == io::ErrorKind::OutOfMemory => {
+                (Ending::MemoryExceeded, "no more memory in this sandbox".to_owned())
+            }
+            NotStarted::Workdir => {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    SCHEME,
+                    OPERATION,
+                    "the working directory cannot be entered",
+                )
+                .source(cause));
+            }
+            NotStarted::Fork | NotStarted::Terminal if !sandbox.is_alive() => {
+                return Err(lost(OPERATION, &sandbox.id));
+            }
+            NotStarted::Fork | NotStarted::Terminal => {
+                return Err(unexpected(OPERATION, "start it in the sandbox", cause));
+            }
+        };
+        self.stderr.take(format!("ringfence: {message}\n").as_bytes());
+        Ok(ending)
+    }
+}
+
+/// One output stream being read.
+#[derive(Debug)]
+struct Stream {
+    name: StreamName,
+    pipe: AsyncFd<OwnedFd>,
+    open: bool,
+    tail: TailBuffer,
+    observer: Option<Arc<dyn OutputObserver>>,
+    chunk: Vec<u8>,
+}
+
+impl Stream {
+    fn new(
+        name: StreamName,
+        pipe: OwnedFd,
+        limit: OutputLimit,
+        observer: Option<Arc<dyn OutputObserver>>,
+    ) -> Result<Self> {
+        let pipe = register(pipe, Interest::READABLE)?;
+        Ok(Self { name, pipe, open: true, tail: TailBuffer::new(limit), observer, chunk: Vec::new() })
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        self.chunk.resize(CHUNK_BYTES, 0);
+        let chunk = &mut self.chunk;
+        let length = self
+            .pipe
+            .async_io(Interest::READABLE, |fd| {
+                rustix::io::read(fd, chunk.as_mut_slice()).map_err(io::Error::from)
+            })
+            .await
+            .map_err(|error| unexpected(OPERATION, "read its output", error))?;
+        self.taken(length);
+        Ok(())
+    }
+
+    fn taken(&mut self, length: usize) {
+        if length == 0 {
+            self.open = false;
+            return;
+        }
+        let chunk = std::mem::take(&mut self.chunk);
+        self.take(&chunk[..length]);
+        self.chunk = chunk;
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.tail.push(bytes);
+        if let Some(observer) = &self.observer {
+            observer.output(self.name, bytes);
+        }
+    }
+
+    /// Takes what the command wrote before it ended, without waiting for those it left behind (P1, P30).
+    fn drain(&mut self) {
+        self.chunk.resize(CHUNK_BYTES, 0);
+        let mut drained = 0;
+        while self.open && drained < PIPE_BYTES {
+            match rustix::io::read(self.pipe.get_ref(), self.chunk.as_mut_slice()) {
+                Ok(length) => {
+                    drained += length;
+                    self.taken(length);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                // Empty, with someone still holding it: the end for us.
+                Err(_) => self.open = false,
+            }
+        }
+    }
+}
+
+/// Standard input being written.
+struct Input {
+    pipe: AsyncFd<OwnedFd>,
+    source: Pin<Box<dyn AsyncRead + Send>>,
+    pending: Bytes,
+}
+
+impl Input {
+    fn new(pipe: OwnedFd, stdin: Stdin) -> Result<Self> {
+        let (source, pending): (Pin<Box<dyn AsyncRead + Send>>, Bytes) = match stdin {
+            Stdin::Bytes(bytes) => (Box::pin(tokio::io::empty()), bytes),
+            Stdin::Reader(reader) => (reader, Bytes::new()),
+            Stdin::Closed => (Box::pin(tokio::io::empty()), Bytes::new()),
+        };
+        Ok(Self { pipe: register(pipe, Interest::WRITABLE)?, source, pending })
+    }
+}
+
+/// Writes until the source is at its end or nobody reads (P43). Progress is kept, so that it can be dropped at any await.
+async fn feed(input: &mut Option<Input>) {
+    let Some(input) = input else { return };
+    loop {
+        while !input.pending.is_empty() {
+            let pending = &input.pending;
+            let wrote = input
+                .pipe
+                .async_io(Interest::WRITABLE, |fd| rustix::io::write(fd, pending).map_err(io::Error::from))
+                .await;
+            match wrote {
+                Ok(length) => drop(input.pending.split_to(length)),
+                Err(_) => return,
+            }
+        }
+        let mut chunk = vec![0u8; CHUNK_BYTES];
+        match input.source.read(&mut chunk).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => {
+                chunk.truncate(length);
+                input.pending = Bytes::from(chunk);
+            }
+        }
+    }
+}
+
+/// Makes a pipe end non-blocking and registers it with the current runtime.
+pub(crate) fn register(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
+    set_nonblocking(fd.as_fd())
+        .and_then(|()| watch(fd, interest))
+        .map_err(|error| unexpected(OPERATION, "wait for a descriptor", error))
+}
+
+fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}

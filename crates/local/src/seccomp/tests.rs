@@ -1,0 +1,123 @@
+//! The compiled filter against an interpreter of its instructions, for every number.
+
+use super::*;
+
+/// What the kernel would return for a call.
+fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+    let word = |offset: u32| match offset {
+        OFFSET_NUMBER => number,
+        OFFSET_ARCHITECTURE => architecture,
+        offset => arguments[(offset as usize - 16) / 8] as u32,
+    };
+    let (mut accumulator, mut at) = (0, 0);
+    loop {
+        let instruction = program[at];
+        at += 1;
+        let go = |taken: bool| usize::from(if taken { instruction.if_true } else { instruction.if_false });
+        match instruction.code {
+            LOAD => accumulator = word(instruction.value),
+            JUMP => at += instruction.value as usize,
+            JUMP_IF_EQUAL => at += go(accumulator == instruction.value),
+            JUMP_IF_AT_LEAST => at += go(accumulator >= instruction.value),
+            JUMP_IF_ANY_BIT => at += go(accumulator & instruction.value != 0),
+            RETURN => return instruction.value,
+            code => panic!("unknown instruction {code:#x}"),
+        }
+    }
+}
+
+fn call(number: libc::c_long, arguments: [u64; 6]) -> u32 {
+    run(&program(), ARCHITECTURE, number as u32, arguments)
+}
+
+#[test]
+fn s_16_every_number_gets_its_own_verdict() {
+    let program = program();
+    let checked: Vec<u32> = CHECKED.iter().map(|(call, _)| *call as u32).collect();
+    for number in 0..2000u32 {
+        if checked.contains(&number) {
+            continue;
+        }
+        let long = libc::c_long::from(number);
+        let expected = if ALLOWED.contains(&long) {
+            ALLOW
+        } else if DANGEROUS.contains(&long) {
+            fail_with(libc::EPERM)
+        } else {
+            fail_with(libc::ENOSYS)
+        };
+        assert_eq!(run(&program, ARCHITECTURE, number, [0; 6]), expected, "call {number}");
+    }
+}
+
+#[test]
+fn s_16_no_call_is_in_two_lists() {
+    let mut all: Vec<libc::c_long> = ALLOWED.iter().chain(DANGEROUS).copied().collect();
+    all.extend(CHECKED.iter().map(|(call, _)| *call));
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+}
+
+#[test]
+fn s_16_other_entries_to_the_kernel_are_shut() {
+    let program = program();
+    const I386: u32 = 0x4000_0003;
+    assert_eq!(run(&program, I386, 20, [0; 6]), KILL_PROCESS);
+    for number in [X32, X32 + 39, X32 + 520, u32::MAX] {
+        assert_eq!(run(&program, ARCHITECTURE, number, [0; 6]), fail_with(libc::ENOSYS));
+    }
+}
+
+#[test]
+fn s_13_new_namespaces_are_refused_in_any_combination() {
+    for bit in 0..32 {
+        let flag = 1u64 << bit;
+        let forbidden = NEW_NAMESPACES & (1 << bit) != 0;
+        let expected = if forbidden { fail_with(libc::EPERM) } else { ALLOW };
+        assert_eq!(call(libc::SYS_clone, [flag | 17, 0, 0, 0, 0, 0]), expected, "clone {flag:#x}");
+        let forbidden = forbidden || bit == 7;
+        let expected = if forbidden { fail_with(libc::EPERM) } else { ALLOW };
+        assert_eq!(call(libc::SYS_unshare, [flag, 0, 0, 0, 0, 0]), expected, "unshare {flag:#x}");
+    }
+    assert_eq!(call(libc::SYS_clone3, [0; 6]), fail_with(libc::ENOSYS));
+}
+
+#[test]
+fn s_11_typing_into_terminals_is_refused_whatever_the_high_bits() {
+    for request in [0x5412u64, 0x1_0000_5412, 0x541c, 0xffff_ffff_0000_541c] {
+        assert_eq!(call(libc::SYS_ioctl, [0, request, 0, 0, 0, 0]), fail_with(libc::EPERM));
+    }
+    for request in [0x5413u64, 0x5410, 0x5401] {
+        assert_eq!(call(libc::SYS_ioctl, [0, request, 0, 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn s_19_only_four_socket_families() {
+    for family in 0..50u64 {
+        let expected = match family {
+            1 | 2 | 10 | 16 => ALLOW,
+            _ => fail_with(libc::EAFNOSUPPORT),
+        };
+        assert_eq!(call(libc::SYS_socket, [family, 1, 0, 0, 0, 0]), expected, "family {family}");
+    }
+    for protocol in 1..30u64 {
+        let netlink = call(libc::SYS_socket, [16, 3, protocol, 0, 0, 0]);
+        assert_eq!(netlink, fail_with(libc::EPROTONOSUPPORT), "netlink protocol {protocol}");
+        assert_eq!(call(libc::SYS_socket, [2, 1, protocol, 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn personality_can_be_asked_and_not_changed() {
+    assert_eq!(call(libc::SYS_personality, [0; 6]), ALLOW);
+    assert_eq!(call(libc::SYS_personality, [0xffff_ffff, 0, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(call(libc::SYS_personality, [0x40000, 0, 0, 0, 0, 0]), fail_with(libc::EPERM));
+}
+
+#[test]
+fn the_filter_stays_short() {
+    assert!(program().len() < 400, "{} instructions", program().len());
+}

@@ -1,0 +1,148 @@
+//! An interactive command: its terminal lies in the sandbox, its other end here.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use async_trait::async_trait;
+use ringfence_core::{
+    Ending, Error, ErrorKind, Invocation, Result, Terminal, TerminalControl, TerminalRequest, TerminalSize,
+};
+use rustix::io::Errno;
+use rustix::termios::Winsize;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+use crate::SCHEME;
+use crate::error::{lost, unexpected};
+use crate::run::{register, run_request};
+use crate::sandbox::Sandbox;
+use crate::transport::Channel;
+use crate::wire::{AgentRequest, NotStarted, Reply};
+
+const OPERATION: &str = "open a terminal";
+
+/// Starts an interactive command.
+pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Result<Terminal> {
+    let shell = || Invocation::Program(vec![sandbox.shell.as_bytes().to_vec(), b"-i".to_vec()]);
+    let invocation = request.invocation.unwrap_or_else(shell);
+    let mut run = run_request(&sandbox, &invocation, &request.env, b"")?;
+    run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
+    let channel = sandbox.ask(OPERATION, &AgentRequest::Run(run), &[]).await?;
+    let master = match channel.receive::<Reply>().await {
+        Ok(Some((Reply::Terminal, fds))) => fds.into_iter().next(),
+        Ok(Some((Reply::NotStarted(_, errno), _))) => {
+            let cause = io::Error::from_raw_os_error(errno);
+            return Err(unexpected(OPERATION, "make one in the sandbox", cause));
+        }
+        Ok(None) if !sandbox.is_alive() => return Err(lost(OPERATION, &sandbox.id)),
+        Ok(_) => None,
+        Err(error) => return Err(unexpected(OPERATION, "hear from the sandbox", error)),
+    };
+    let Some(master) = master else {
+        return Err(unexpected(OPERATION, "understand the sandbox", io::ErrorKind::InvalidData.into()));
+    };
+    if !rustix::termios::isatty(&master) {
+        return Err(unexpected(
+            OPERATION,
+            "accept the sandbox's terminal",
+            io::ErrorKind::InvalidData.into(),
+        ));
+    }
+    let copy =
+        |fd: &OwnedFd| fd.try_clone().map_err(|error| unexpected(OPERATION, "copy a descriptor", error));
+    let (input, output) = (copy(&master)?, copy(&master)?);
+    Ok(Terminal {
+        input: Box::new(Master(register(input, Interest::WRITABLE)?)),
+        output: Box::new(Master(register(output, Interest::READABLE)?)),
+        control: Arc::new(Control { sandbox, channel, master }),
+    })
+}
+
+#[derive(Debug)]
+struct Control {
+    sandbox: Arc<Sandbox>,
+    /// Its closing ends the command.
+    channel: Channel,
+    master: OwnedFd,
+}
+
+#[async_trait]
+impl TerminalControl for Control {
+    fn resize(&self, size: TerminalSize) -> Result<()> {
+        let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.master, size)
+            .map_err(|error| unexpected("resize the terminal", "set its size", error.into()))
+    }
+
+    async fn wait(&self) -> Result<Ending> {
+        const OPERATION: &str = "wait for the command";
+        match self.channel.receive::<Reply>().await {
+            Ok(Some((Reply::Exited(status), _))) => Ok(Ending::Exited(status)),
+            Ok(Some((Reply::Signalled(signal), _))) => Ok(Ending::Signalled(signal)),
+            Ok(Some((Reply::NotStarted(NotStarted::NotFound, _), _))) => Ok(Ending::Exited(127)),
+            Ok(Some((Reply::NotStarted(NotStarted::Exec, _), _))) => Ok(Ending::Exited(126)),
+            Ok(Some((Reply::NotStarted(_, errno), _))) => {
+                Err(unexpected(OPERATION, "start it", io::Error::from_raw_os_error(errno)))
+            }
+            Ok(None) if self.sandbox.is_alive() => Ok(Ending::Signalled(9)),
+            Ok(None) => Err(lost(OPERATION, &self.sandbox.id)),
+            Ok(Some(_)) => Err(Error::new(
+                ErrorKind::Unexpected,
+                SCHEME,
+                OPERATION,
+                "the sandbox's answer makes no sense",
+            )),
+            Err(error) => Err(unexpected(OPERATION, "hear from the sandbox", error)),
+        }
+    }
+}
+
+/// One direction of the owner's end.
+struct Master(AsyncFd<OwnedFd>);
+
+impl AsyncRead for Master {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(context))?;
+            let unfilled = buffer.initialize_unfilled();
+            match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref().as_fd(), unfilled)?)) {
+                Ok(Ok(length)) => {
+                    buffer.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+                // EIO: no process has the terminal open any more.
+                Ok(Err(error)) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(error)) => return Poll::Ready(Err(error)),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Master {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_write_ready(context))?;
+            if let Ok(result) = ready.try_io(|fd| Ok(rustix::io::write(fd.get_ref().as_fd(), bytes)?)) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

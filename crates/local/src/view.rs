@@ -1,0 +1,216 @@
+//! What a sandbox sees of the host: an allowlist over an empty root. Nothing is hidden, because nothing is there (S5).
+
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::config::LocalConfig;
+use crate::wire::ViewEntry;
+
+/// The user's name inside.
+pub(crate) const USER: &str = "sandbox";
+/// The one user and group id inside.
+pub(crate) const UID: u32 = 1000;
+/// Home directory inside.
+pub(crate) const HOME: &str = "/home/sandbox";
+/// Where commands start unless the spec says otherwise.
+pub(crate) const WORKDIR: &str = "/workspace";
+/// Host name inside.
+pub(crate) const HOST_NAME: &str = "sandbox";
+
+/// Links or directories of the root that hold programs; on most distributions links into `/usr`.
+const PROGRAM_DIRECTORIES: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// What of `/etc` programs need to run. No passwords, no keys, nothing about this machine's services or users.
+const ETC: [&str; 26] = [
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "gai.conf",
+    "ImageMagick-6",
+    "ImageMagick-7",
+    "inputrc",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "lsb-release",
+    "magic",
+    "mime.types",
+    "os-release",
+    "perl",
+    "pki/ca-trust/extracted",
+    "pki/tls/certs",
+    "protocols",
+    "services",
+    "ssl/certs",
+];
+
+/// Also from `/etc`: by themselves, beside the directories above.
+const ETC_FILES: [&str; 4] = ["ssl/openssl.cnf", "system-release", "terminfo", "python3"];
+
+/// Device nodes (S50).
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Composes the root. `workdir` is absolute.
+pub(crate) fn compose(config: &LocalConfig, workdir: &[u8]) -> Vec<ViewEntry> {
+    let mut view = View::default();
+    for name in PROGRAM_DIRECTORIES {
+        view.system_directory(name);
+    }
+    view.bind(Path::new("/usr"));
+    view.etc();
+    view.devices();
+    view.directory("proc");
+    view.writable("tmp", 0o1777);
+    view.writable("var/tmp", 0o1777);
+    view.writable("dev/shm", 0o1777);
+    view.writable(HOME.trim_start_matches('/'), 0o700);
+    let workdir = String::from_utf8_lossy(workdir).trim_start_matches('/').to_owned();
+    view.writable(&workdir, 0o755);
+    for path in &config.read_only_paths {
+        view.bind(path);
+    }
+    view.entries
+}
+
+#[derive(Default)]
+struct View {
+    entries: Vec<ViewEntry>,
+    directories: Vec<PathBuf>,
+}
+
+impl View {
+    /// Adds a directory of the root and its parents, once.
+    fn directory(&mut self, path: &str) {
+        for directory in Path::new(path).ancestors().collect::<Vec<_>>().into_iter().rev() {
+            let known =
+                directory.as_os_str().is_empty() || self.directories.iter().any(|known| known == directory);
+            if !known && !self.is_inside_bind(directory) {
+                self.entries.push(ViewEntry::Directory(directory.as_os_str().as_bytes().to_vec()));
+                self.directories.push(directory.to_owned());
+            }
+        }
+    }
+
+    fn parents(&mut self, path: &str) {
+        if let Some(parent) = Path::new(path).parent().and_then(Path::to_str) {
+            self.directory(parent);
+        }
+    }
+
+    fn is_inside_bind(&self, path: &Path) -> bool {
+        self.entries.iter().any(|entry| match entry {
+            ViewEntry::Bind(bound, _) | ViewEntry::Writable(bound, _) => {
+                path.starts_with(Path::new(std::ffi::OsStr::from_bytes(bound)))
+            }
+            _ => false,
+        })
+    }
+
+    fn writable(&mut self, path: &str, mode: u32) {
+        if self.is_inside_bind(Path::new(path)) {
+            return;
+        }
+        self.parents(path);
+        self.entries.push(ViewEntry::Writable(path.as_bytes().to_vec(), mode));
+    }
+
+    /// Shows a host path at the same place, where it exists.
+    fn bind(&mut self, source: &Path) {
+        let Some(path) = source.to_str().map(|path| path.trim_start_matches('/')) else { return };
+        if path.is_empty() || self.is_inside_bind(Path::new(path)) || !source.exists() {
+            return;
+        }
+        self.parents(path);
+        self.entries.push(ViewEntry::Bind(path.as_bytes().to_vec(), source.as_os_str().as_bytes().to_vec()));
+    }
+
+    /// `/bin` and its like: the same link where the host has a link, the directory where it has one.
+    fn system_directory(&mut self, name: &str) {
+        let source = Path::new("/").join(name);
+        match fs::read_link(&source) {
+            Ok(target) => self.symlink(name, target.into_os_string().into_vec()),
+            Err(_) => self.bind(&source),
+        }
+    }
+
+    fn symlink(&mut self, path: &str, target: Vec<u8>) {
+        self.parents(path);
+        self.entries.push(ViewEntry::Symlink(path.as_bytes().to_vec(), target));
+    }
+
+    fn file(&mut self, path: &str, content: impl Into<Vec<u8>>) {
+        self.parents(path);
+        self.entries.push(ViewEntry::File(path.as_bytes().to_vec(), content.into()));
+    }
+
+    fn etc(&mut self) {
+        for name in ETC.iter().chain(&ETC_FILES) {
+            self.bind(&Path::new("/etc").join(name));
+        }
+        // Java and Python put their configuration under names with a version.
+        for entry in fs::read_dir("/etc").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with("java-") || name.starts_with("python3")) {
+                self.bind(&entry.path());
+            }
+        }
+        let shell = "/bin/sh";
+        self.file(
+            "etc/passwd",
+            format!(
+                "{USER}:x:{UID}:{UID}::{HOME}:{shell}\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
+            ),
+        );
+        self.file("etc/group", format!("{USER}:x:{UID}:\nnogroup:x:65534:\n"));
+        self.file("etc/hosts", format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n"));
+        self.file("etc/hostname", format!("{HOST_NAME}\n"));
+        self.file("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n");
+        // No server: a look-up fails at once instead of waiting for one that cannot be reached.
+        self.file("etc/resolv.conf", "");
+        self.time_zone();
+    }
+
+    /// The host's time zone, as a link where the host has a link into the shared zone files (P84).
+    fn time_zone(&mut self) {
+        let local = Path::new("/etc/localtime");
+        if let Ok(target) = fs::read_link(local)
+            && Path::new("/etc").join(&target).starts_with("/usr/share/zoneinfo")
+        {
+            self.symlink("etc/localtime", target.into_os_string().into_vec());
+        } else if let Ok(target) = fs::canonicalize(local)
+            && target.starts_with("/usr/share/zoneinfo")
+        {
+            self.symlink("etc/localtime", target.into_os_string().into_vec());
+        } else if let Ok(content) = fs::read(local) {
+            self.file("etc/localtime", content);
+        }
+        if let Ok(name) = fs::read("/etc/timezone") {
+            self.file("etc/timezone", name);
+        }
+    }
+
+    fn devices(&mut self) {
+        for name in DEVICES {
+            let path = format!("dev/{name}");
+            self.parents(&path);
+            self.entries.push(ViewEntry::Device(path.clone().into_bytes(), format!("/{path}").into_bytes()));
+        }
+        self.directory("dev/pts");
+        for (name, target) in [
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ] {
+            self.symlink(&format!("dev/{name}"), target.as_bytes().to_vec());
+        }
+    }
+}

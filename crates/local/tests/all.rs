@@ -1,0 +1,3 @@
+//! The local backend on the machine the tests run on.
+
+mod suite;
