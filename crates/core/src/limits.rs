@@ -37,8 +37,8 @@ pub struct ByteSize(u64);
 #[schemars(untagged)]
 #[expect(dead_code, reason = "describes the JSON form only")]
 enum ByteSizeDocument {
-    Bytes(u64),
-    Text(String),
+    Bytes(#[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))] u64),
+    Text(#[schemars(regex(pattern = r"^[0-9]+([kmgtKMGT]?[bB]?|[kmgtKMGT][iI][bB])$"))] String),
 }
 
 impl ByteSize {
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 /// A number of processors: finite, greater than 0, kept in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
-#[schemars(with = "f64")]
+#[schemars(with = "f64", extend("minimum" = 0.01, "maximum" = 10_000))]
 pub struct Cpus(u32);
 
 impl Cpus {
@@ -211,7 +211,7 @@ impl<'de> Deserialize<'de> for Cpus {
 /// A number of processes and threads, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[schemars(transparent)]
-pub struct Pids(#[schemars(range(min = 1))] u32);
+pub struct Pids(#[schemars(range(min = 1, max = 4_194_304))] u32);
 
 impl Pids {
     /// Checks a number of processes.

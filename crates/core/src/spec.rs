@@ -265,6 +265,10 @@ fn positive(name: &str, duration: Duration) -> Result<Duration> {
 /// The JSON form of a [`SandboxSpec`]. Unknown keys are refused; a field left out keeps its closed default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(
+    title = "SandboxSpec",
+    description = "What a sandbox must guarantee. Unknown keys are refused; a field left out keeps its closed default."
+)]
 pub struct SpecDocument {
     /// Variables every command sees; names of letters, digits and `_`.
     pub env: EnvMap,
@@ -284,17 +288,22 @@ pub struct SpecDocument {
     pub isolation: Isolation,
     /// Image reference.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub image: Option<String>,
     /// Absolute working directory.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^/"))]
     pub workdir: Option<String>,
     /// Seconds after which the sandbox ends.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 31_536_000))]
     pub lifetime_seconds: Option<f64>,
     /// Seconds without an operation after which the sandbox ends.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 31_536_000))]
     pub idle_seconds: Option<f64>,
     /// Who may attach.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Labels for finding the sandbox again.

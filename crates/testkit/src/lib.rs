@@ -1,1 +1,9 @@
-//! Doubles and helpers for testing Ringfence backends.
+//! Doubles and helpers for testing Ringfence backends. Only ever a development dependency.
+//!
+//! The recording backend is not here: it is [`ringfence_core::memory`], because it is also the reference implementation.
+
+#[cfg(unix)]
+pub mod local_shell;
+
+#[cfg(unix)]
+pub use local_shell::LocalShellBackend;

@@ -1,0 +1,18 @@
+mod capability;
+mod clip;
+mod command;
+mod env;
+mod error;
+mod limits;
+mod memory;
+mod network;
+mod output;
+mod path;
+mod spec;
+mod statement;
+mod support;
+
+#[cfg(unix)]
+mod export;
+#[cfg(unix)]
+mod shell;

@@ -1,0 +1,197 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ringfence_core::spec::{SpecDocument, network_of};
+use ringfence_core::{
+    Allowlist, ByteSize, Cpus, EnvMap, ErrorKind, Isolation, Limits, NetworkPolicy, NetworkStrength, Pids,
+    SandboxSpec, SpecField,
+};
+
+use super::support::{path, spec};
+
+/// A spec that uses every field.
+fn full() -> SandboxSpec {
+    let list = Allowlist::parse(["b.example.org", "*.a.example.org"], ["10.20.0.0/16"], NetworkStrength::Sni);
+    SandboxSpec::new()
+        .with_env(EnvMap::new([("A", "1")]).expect("env"))
+        .with_network(NetworkPolicy::allow(list.expect("a list")))
+        .with_limits(Limits {
+            memory: Some(ByteSize::from_bytes(64 << 20).expect("a size")),
+            cpus: Some(Cpus::new(1.5).expect("cpus")),
+            pids: Some(Pids::new(64).expect("pids")),
+            disk: Some(ByteSize::from_bytes(1 << 30).expect("a size")),
+        })
+        .with_isolation(Isolation::UserSpaceKernel)
+        .with_image("python:3.12-slim")
+        .with_workdir(path("/work dir/é\n"))
+        .expect("a workdir")
+        .with_lifetime(Duration::from_millis(3_600_001))
+        .expect("a lifetime")
+        .with_idle(Duration::from_secs(60))
+        .expect("an idle time")
+        .with_owner("dag/run")
+        .with_labels(BTreeMap::from([("team".to_owned(), "data".to_owned())]))
+}
+
+#[test]
+fn sp_01_the_default_is_closed() {
+    let spec = SandboxSpec::default();
+    assert_eq!(spec.network(), &NetworkPolicy::Blocked);
+    assert!(spec.env().is_empty() && spec.labels().is_empty());
+    assert_eq!(spec.limits(), &Limits::default());
+    assert_eq!(spec.isolation(), Isolation::SharedKernel);
+    assert_eq!(
+        (spec.owner(), spec.image(), spec.workdir(), spec.lifetime(), spec.idle()),
+        (None, None, None, None, None)
+    );
+    let asked: Vec<SpecField> = SpecField::ALL.into_iter().filter(|field| spec.asks_for(*field)).collect();
+    assert_eq!(asked, [SpecField::Network]);
+    assert_eq!(super::support::spec("{}").expect("the default"), spec);
+}
+
+#[test]
+fn sp_06_a_spec_reaches_the_other_side_unchanged() {
+    let spec = full();
+    let json = serde_json::to_string(&spec).expect("JSON");
+    assert_eq!(serde_json::from_str::<SandboxSpec>(&json).expect("a spec"), spec);
+    assert!(SpecField::ALL.into_iter().all(|field| spec.asks_for(field)));
+    insta::assert_snapshot!(serde_json::to_string_pretty(&spec).expect("JSON"));
+}
+
+#[test]
+fn sp_03_the_schema_of_the_document() {
+    let schema = schemars::schema_for!(SpecDocument);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&schema).expect("JSON"));
+}
+
+#[test]
+fn sp_03_unknown_keys_are_refused() {
+    for json in [r#"{"block_netwrok": false}"#, r#"{"limits": {"ram": 1}}"#, r#"{"gpu": 1}"#] {
+        assert!(spec(json).is_err(), "{json}");
+    }
+}
+
+/// Empty equals unset, and never means everything (S24).
+#[test]
+fn sp_07_an_empty_list_is_no_list() {
+    for json in [
+        "{}",
+        r#"{"block_network": true}"#,
+        r#"{"allow_egress_to": [], "allow_egress_to_cidrs": []}"#,
+        r#"{"block_network": true, "allow_egress_to": []}"#,
+    ] {
+        assert_eq!(spec(json).expect("a spec").network(), &NetworkPolicy::Blocked, "{json}");
+    }
+    for json in [r#"{"allow_egress_to": [""]}"#, r#"{"allow_egress_to": null}"#] {
+        assert!(spec(json).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn sp_08_contradictions_are_refused() {
+    for json in [
+        r#"{"block_network": false, "allow_egress_to": ["a.example.org"]}"#,
+        r#"{"block_network": false, "allow_egress_to_cidrs": ["10.0.0.0/8"]}"#,
+    ] {
+        let error = spec(json).expect_err("refused").to_string();
+        assert!(
+            error.contains("contradict") && error.contains("set block_network or drop the list"),
+            "{error}"
+        );
+    }
+    let open = network_of(false, &[] as &[&str], &[] as &[&str], NetworkStrength::default());
+    assert_eq!(open.expect("open"), NetworkPolicy::Open);
+}
+
+/// Facts of MO-08: which field, and that it must be wrapped.
+#[test]
+fn mo_08_a_bare_text_is_not_a_list() {
+    for field in ["allow_egress_to", "allow_egress_to_cidrs"] {
+        let error = spec(&format!(r#"{{"{field}": "abc"}}"#)).expect_err("refused").to_string();
+        assert!(error.contains(field) && error.contains("write it as a list"), "{error}");
+        let error = spec(&format!(r#"{{"{field}": [1]}}"#)).expect_err("refused").to_string();
+        assert!(error.contains(field) && error.contains("a number"), "{error}");
+        let error = spec(&format!(r#"{{"{field}": {{}}}}"#)).expect_err("refused").to_string();
+        assert!(error.contains(field) && error.contains("an object"), "{error}");
+    }
+}
+
+#[test]
+fn sp_12_flags_and_numbers_are_strict() {
+    for json in [
+        r#"{"block_network": 0}"#,
+        r#"{"block_network": "false"}"#,
+        r#"{"block_network": null}"#,
+        r#"{"lifetime_seconds": true}"#,
+        r#"{"lifetime_seconds": "60"}"#,
+        r#"{"isolation": "vm"}"#,
+        r#"{"least_network_strength": "strong"}"#,
+        r#"{"owner": ""}"#,
+        r#"{"image": ""}"#,
+        r#"{"workdir": ""}"#,
+        r#"{"workdir": "relative"}"#,
+        r#"{"workdir": "/nul\u0000"}"#,
+        r#"{"labels": {"a": 1}}"#,
+    ] {
+        assert!(spec(json).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn sp_16_spans_of_time_are_positive_and_finite() {
+    for field in ["lifetime_seconds", "idle_seconds"] {
+        for value in ["0", "-1", "-0.0", "1e999", "1e300", "31536001"] {
+            let error = spec(&format!(r#"{{"{field}": {value}}}"#)).expect_err(value).to_string();
+            assert!(error.contains(field.trim_end_matches("_seconds")) || value == "1e999", "{error}");
+        }
+        for (value, millis) in
+            [("1", 1000), ("0.5", 500), ("3600", 3_600_000), ("1e-9", 1), ("31536000", 31_536_000_000)]
+        {
+            let spec = spec(&format!(r#"{{"{field}": {value}}}"#)).expect(value);
+            let read = if field == "lifetime_seconds" { spec.lifetime() } else { spec.idle() };
+            assert_eq!(read, Some(Duration::from_millis(millis)));
+        }
+    }
+    for duration in [Duration::ZERO, Duration::MAX] {
+        assert!(SandboxSpec::new().with_lifetime(duration).is_err());
+        assert!(SandboxSpec::new().with_idle(duration).is_err());
+    }
+}
+
+#[test]
+fn a_workdir_is_absolute_and_utf_8() {
+    for workdir in [&b"relative"[..], b"/\xff"] {
+        let error = SandboxSpec::new().with_workdir(path(workdir)).expect_err("refused");
+        assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn isolation_is_ordered_weakest_first() {
+    let order = [Isolation::SharedKernel, Isolation::UserSpaceKernel, Isolation::OwnKernel];
+    assert!(order.is_sorted());
+    for isolation in order {
+        assert_eq!(serde_json::to_value(isolation).expect("JSON"), isolation.to_string());
+    }
+}
+
+proptest! {
+    #[test]
+    fn sp_06_every_workdir_and_span_round_trips(
+        workdir in "/[^\u{0}]{0,30}", lifetime in 1u64..31_536_000_000_000_000, value in "[^\u{0}]{0,20}"
+    ) {
+        let spec = SandboxSpec::new()
+            .with_workdir(path(workdir)).expect("a workdir")
+            .with_lifetime(Duration::from_nanos(lifetime)).expect("a lifetime")
+            .with_env(EnvMap::new([("A", value)]).expect("env"));
+        let json = serde_json::to_string(&spec).expect("JSON");
+        prop_assert_eq!(serde_json::from_str::<SandboxSpec>(&json).expect("a spec"), spec);
+    }
+
+    #[test]
+    fn sp_11_no_text_makes_the_reader_panic(text in "\\PC{0,60}") {
+        drop(spec(&text));
+        drop(NetworkPolicy::from_tag(&text));
+    }
+}
