@@ -11,6 +11,8 @@ mod suite {
     mod lifecycle;
     mod list_directory;
     mod masking;
+    #[cfg(unix)]
+    mod over_a_shell;
     mod read_file;
     mod run_command;
     mod support;
