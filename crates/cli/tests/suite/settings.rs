@@ -138,7 +138,7 @@ fn s_45_s_46_a_project_file_that_would_widen_is_refused_with_the_place_for_it() 
         ("[spec]\nowner = \"me\"\n", "cannot set spec.owner"),
         ("[spec.labels]\na = \"b\"\n", "cannot set spec.labels"),
         (
-            "[backends.local]\nshell = \"/workspace/sh\"\n",
+            "[backends.local]\nshell = \"sh\"\n",
             "ringfence.toml:2: a project file cannot set backends.local.shell",
         ),
         ("[backends.local]\nread_only_paths = [\"/home\"]\n", "cannot set backends.local.read_only_paths"),
