@@ -63,6 +63,8 @@ struct Timings {
 pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) -> Result<u8> {
     let json = args.json;
     let result = prepare(args, environment, started).and_then(|job| {
+        // Never dropped: whatever a backend tidies up then, the end of this process does too, and sooner.
+        std::mem::forget(Arc::clone(&job.backend));
         let runtime = runtime()?;
         let result = runtime.block_on(execute(job));
         // A thread blocked in a read of standard input is not waited for.
