@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::setup::{self, Failure};
-use crate::sys::process::{Cloned, prctl};
+use crate::sys::process::Cloned;
 use crate::sys::socket::Epoll;
 use crate::sys::{Errno, file, process, socket};
 use crate::transport;
@@ -50,7 +50,6 @@ pub(crate) fn run(owner: libc::pid_t) -> i32 {
 fn serve(owner: libc::pid_t) -> crate::sys::Result<()> {
     // A session of its own: the terminal's signals are for the owner, who then ends the sandboxes in order.
     process::setsid()?;
-    prctl(libc::PR_SET_DUMPABLE, 0)?;
     process::reset_signals()?;
     process::raise_open_files()?;
     file::close_all_but(&[CONTROL_FD, 1, 2])?;

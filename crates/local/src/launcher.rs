@@ -3,9 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::transport;
 use crate::wire::LauncherRequest;
@@ -23,6 +26,7 @@ pub(crate) struct Launcher {
 impl Launcher {
     /// Starts a launcher from a sealed memory file: nothing of ours lies on a disk where something could change it (S1).
     pub(crate) fn start() -> io::Result<Self> {
+        collect(&mut ENDED.lock().unwrap_or_else(PoisonError::into_inner));
         let program = helper_file()?;
         let (control, theirs) = transport::pair()?;
         // The kernel opens the path in the new process before it closes what is closed on exec.
@@ -49,11 +53,30 @@ impl Drop for Launcher {
     fn drop(&mut self) {
         // Seen by the launcher as the owner's end: it destroys everything and exits.
         self.control = None;
-        if let Some(mut child) = self.child.take() {
-            // Only collects the exit status; where no thread can be made the process table entry stays until we exit.
-            drop(std::thread::Builder::new().name("ringfence-reaper".to_owned()).spawn(move || child.wait()));
+        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.extend(self.child.take());
+        // Usually there at once; what takes longer is collected with the next one.
+        for child in ended.iter() {
+            wait_briefly(child);
         }
+        collect(&mut ended);
     }
+}
+
+/// Launchers that were told to end and whose exit status nobody has taken yet.
+static ENDED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+fn collect(ended: &mut Vec<Child>) {
+    // An error means that someone else took the status.
+    ended.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+}
+
+fn wait_briefly(child: &Child) {
+    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    // A launcher that is still busy with ending its sandboxes does not hold its owner up.
+    rustix::event::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)).ok();
 }
 
 fn helper_file() -> io::Result<OwnedFd> {

@@ -21,38 +21,27 @@ pub(crate) const HOST_NAME: &str = "sandbox";
 /// Links or directories of the root that hold programs; on most distributions links into `/usr`.
 const PROGRAM_DIRECTORIES: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// What of `/etc` programs need to run. No passwords, no keys, nothing about this machine's services or users.
-const ETC: [&str; 26] = [
+/// What of `/etc` programs need to run, where the host has it. No passwords, no keys, nothing about this machine's services or
+/// users. Each costs a mount per sandbox, so what programs can do without is left out.
+const ETC: [&str; 11] = [
     "alternatives",
-    "bash.bashrc",
-    "ca-certificates",
-    "ca-certificates.conf",
     "crypto-policies",
-    "debian_version",
     "fonts",
-    "gai.conf",
     "ImageMagick-6",
     "ImageMagick-7",
-    "inputrc",
+    "java-11-openjdk",
     "java-17-openjdk",
     "java-21-openjdk",
     "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "lsb-release",
-    "magic",
-    "mime.types",
-    "os-release",
-    "perl",
     "pki/ca-trust/extracted",
-    "pki/tls/certs",
-    "protocols",
-    "services",
     "ssl/certs",
 ];
 
-/// Also from `/etc`: by themselves, beside the directories above.
-const ETC_FILES: [&str; 4] = ["ssl/openssl.cnf", "system-release", "terminfo", "python3"];
+/// Small files of `/etc` that are copied: cheaper than a mount.
+const ETC_COPIES: [&str; 3] = ["protocols", "services", "ssl/openssl.cnf"];
+
+/// More than this is not copied.
+const COPY_BYTES: u64 = 64 << 10;
 
 /// Device nodes (S50).
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -68,7 +57,8 @@ pub(crate) fn compose(config: &LocalConfig, workdir: &[u8]) -> Vec<ViewEntry> {
     view.devices();
     view.directory("proc");
     view.writable("tmp", 0o1777);
-    view.writable("var/tmp", 0o1777);
+    view.directory("var");
+    view.symlink("var/tmp", b"../tmp".to_vec());
     view.writable("dev/shm", 0o1777);
     view.writable(HOME.trim_start_matches('/'), 0o700);
     let workdir = String::from_utf8_lossy(workdir).trim_start_matches('/').to_owned();
@@ -151,16 +141,19 @@ impl View {
     }
 
     fn etc(&mut self) {
-        for name in ETC.iter().chain(&ETC_FILES) {
+        for name in ETC {
             self.bind(&Path::new("/etc").join(name));
         }
-        // Java and Python put their configuration under names with a version.
-        for entry in fs::read_dir("/etc").into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|name| name.starts_with("java-") || name.starts_with("python3")) {
-                self.bind(&entry.path());
+        for name in ETC_COPIES {
+            let path = Path::new("/etc").join(name);
+            let small =
+                fs::metadata(&path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= COPY_BYTES);
+            if let (true, Ok(content)) = (small, fs::read(&path)) {
+                self.file(&format!("etc/{name}"), content);
             }
         }
+        self.symlink("etc/os-release", b"../usr/lib/os-release".to_vec());
+        self.symlink("etc/mtab", b"/proc/self/mounts".to_vec());
         let shell = "/bin/sh";
         self.file(
             "etc/passwd",
