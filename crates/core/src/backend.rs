@@ -87,6 +87,9 @@ pub struct Created {
 /// Constructors of implementations perform no I/O (BK-01). All methods may be called concurrently, also for one
 /// sandbox. Dropping the future of [`Self::run_command`] ends that command and its descendants where the backend
 /// can do so, and never leaves the caller's process waiting.
+///
+/// File operations of every backend follow the rules that [`shell`] states for links, parents, modes and lost sandboxes;
+/// the provided ones are those of that module.
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Debug {
     /// Returns the name used in messages and handles, such as `local`.

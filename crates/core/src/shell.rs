@@ -43,6 +43,10 @@ pub const HELPER_OUTPUT_BYTES: usize = 1 << 20;
 /// (BD-09, P62).
 pub const LIST_OUTPUT_BYTES: usize = 32 << 20;
 
+/// The most entries of a directory that are taken. More would be names of a few bytes, of which many fit into
+/// [`LIST_OUTPUT_BYTES`] and each takes some 100 bytes here.
+pub const LIST_MAX_ENTRIES: usize = 1 << 20;
+
 /// The largest file read by one command; larger ones are read in slices.
 pub const SINGLE_READ_BYTES: u64 = 8 << 20;
 
@@ -258,10 +262,12 @@ async fn write_staged<B: Backend + ?Sized>(
 }
 
 /// See [`Backend::list_directory`]. The whole directory is transferred, within [`LIST_OUTPUT_BYTES`], and cut to the page
-/// asked for here: no POSIX tool sorts names that may hold newlines.
+/// asked for here: no POSIX tool sorts names that may hold newlines. Sizes are missing where the sandbox has no `stat -c`,
+/// and where an entry vanished meanwhile.
 ///
 /// # Errors
-/// As [`Backend::list_directory`]; [`ErrorKind::Unexpected`] if the names do not fit, never a part of them (BD-09).
+/// As [`Backend::list_directory`]; [`ErrorKind::Unexpected`] if the names do not fit or are more than
+/// [`LIST_MAX_ENTRIES`], never a part of them (BD-09).
 pub async fn list_directory<B: Backend + ?Sized>(
     backend: &B,
     sandbox: &SandboxId,
@@ -286,8 +292,15 @@ pub async fn list_directory<B: Backend + ?Sized>(
     if frame.trailer != "0" && !result.stderr.text().trim().lines().all(vanished) {
         return Err(operation.failure("the directory could not be listed").context("stderr", last(&result)));
     }
+    if count(frame.payload, 0) > LIST_MAX_ENTRIES {
+        return Err(operation.too_long());
+    }
     let entries = parse_listing(frame.payload).ok_or_else(|| operation.corrupted())?;
     Ok(Listing::page(entries, &request))
+}
+
+fn count(bytes: &[u8], byte: u8) -> usize {
+    bytes.iter().filter(|other| **other == byte).count()
 }
 
 /// Parses batches of NUL-terminated names, an empty name, a line for each of them, and a NUL.

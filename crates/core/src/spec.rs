@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use schemars::JsonSchema;
+use serde::de::MapAccess;
+use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::env::{EnvMap, json_type};
@@ -44,8 +47,8 @@ impl fmt::Display for Isolation {
 /// What a sandbox must guarantee. Immutable once built (SP-02); the default is closed (SP-01).
 ///
 /// The outside form is JSON, see [`SpecDocument`].
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(try_from = "SpecDocument", into = "SpecDocument")]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(into = "SpecDocument")]
 pub struct SandboxSpec {
     env: EnvMap,
     network: NetworkPolicy,
@@ -73,10 +76,13 @@ impl SandboxSpec {
         self
     }
 
-    /// Sets the network policy.
+    /// Sets the network policy. A list without entries blocks everything, however it was made (SP-07).
     #[must_use]
     pub fn with_network(mut self, network: NetworkPolicy) -> Self {
-        self.network = network;
+        self.network = match network {
+            NetworkPolicy::Allow(list) => NetworkPolicy::allow(list),
+            other @ (NetworkPolicy::Blocked | NetworkPolicy::Open) => other,
+        };
         self
     }
 
@@ -283,6 +289,7 @@ pub struct SpecDocument {
     /// The weakest way of telling host names apart that is accepted.
     pub least_network_strength: NetworkStrength,
     /// Ceilings.
+    #[serde(deserialize_with = "object")]
     pub limits: Limits,
     /// The weakest wall accepted.
     pub isolation: Isolation,
@@ -416,6 +423,30 @@ pub fn network_of<H: AsRef<str>, C: AsRef<str>>(
         .hint("set block_network or drop the list"));
     }
     Ok(NetworkPolicy::Open)
+}
+
+impl<'de> Deserialize<'de> for SandboxSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        object::<SpecDocument, D>(deserializer)?.try_into().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Reads an object and nothing else: a derived reader also takes the fields from a list, by position, and would read
+/// `[{}, false]` as an open network.
+fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<T, D::Error> {
+    struct Visitor<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Visitor<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+    deserializer.deserialize_map(Visitor(PhantomData))
 }
 
 fn hosts_of<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {

@@ -5,14 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ringfence_core::{
-    Backend, Capabilities, CommandRequest, CommandResult, Created, DirectoryEntry, Ending, EntryKind, EnvMap,
-    Error, ErrorKind, GuestPath, Invocation, ListRequest, Listing, OutputLimit, Plan, RecordingBackend,
-    Result, SandboxId, SandboxSpec, shell,
+    Backend, Capabilities, Captured, CommandRequest, CommandResult, Created, DirectoryEntry, Ending,
+    EntryKind, EnvMap, Error, ErrorKind, GuestPath, Invocation, ListRequest, Listing, OutputLimit, Plan,
+    RecordingBackend, Result, SandboxId, SandboxSpec, shell,
 };
 use ringfence_testkit::LocalShellBackend;
 
@@ -112,7 +111,7 @@ fn is_bound_by_modes(root: &Path) -> bool {
 
 /// A backend with the three mandatory operations and nothing else.
 #[derive(Debug)]
-struct Minimal(RecordingBackend);
+pub(crate) struct Minimal(RecordingBackend);
 
 #[async_trait]
 impl Backend for Minimal {
@@ -134,6 +133,32 @@ impl Backend for Minimal {
     async fn destroy(&self, sandbox: &SandboxId) -> Result<()> {
         self.0.destroy(sandbox).await
     }
+}
+
+/// A sandbox whose commands are really run, in `root`, after `edit` changed their text and before `damage` changes what
+/// they wrote.
+pub(crate) async fn tampered(
+    root: &Path,
+    edit: impl Fn(&str) -> String + Send + 'static,
+    damage: impl Fn(&mut CommandResult) + Send + 'static,
+) -> (Minimal, SandboxId) {
+    let (backend, id) = minimal().await;
+    let root = root.to_owned();
+    backend.0.answer_commands(move |command| {
+        let Invocation::Shell(text) = &command.invocation else { panic!("a shell command") };
+        let output = Command::new("sh").args(["-c", &edit(text)]).current_dir(&root).output().expect("sh");
+        let mut result =
+            CommandResult::exited(output.status.code().unwrap_or(-1), output.stdout, output.stderr);
+        damage(&mut result);
+        Ok(result)
+    });
+    (backend, id)
+}
+
+fn replaced(result: &mut CommandResult, from: &str, to: &str) {
+    let stdout = String::from_utf8(result.stdout.bytes.to_vec()).expect("text");
+    assert!(stdout.contains(from), "{stdout:?} has no {from:?}");
+    result.stdout = Captured::complete(stdout.replacen(from, to, 1));
 }
 
 async fn minimal() -> (Minimal, SandboxId) {
@@ -360,17 +385,18 @@ async fn p_62_large_directories_are_paged_in_a_stable_order() {
         let guest = Guest::new(backend_over(&shell)).await;
         let sub = guest.root.join("sub");
         fs::create_dir(&sub).expect("a directory");
-        let names: Vec<String> = (0..5000).map(|n| format!("{n:04}-{}", "long name ".repeat(8))).collect();
+        // More names than fit into one argument list of `find -exec … +`.
+        let names: Vec<String> = (0..700).map(|n| format!("{n:04}-{}", "long name ".repeat(24))).collect();
         for name in &names {
             fs::write(sub.join(name), "").expect("a file");
         }
         let mut seen = Vec::new();
         loop {
             let after = seen.last().map(|entry: &DirectoryEntry| entry.name.clone());
-            let request = ListRequest { max_entries: 2000, after };
+            let request = ListRequest { max_entries: 300, after };
             let page = guest.backend.list_directory(&guest.id, &path("sub"), request).await.expect("a page");
             seen.extend(page.entries);
-            assert_eq!(seen.len() as u64 + page.remaining, 5000);
+            assert_eq!(seen.len() as u64 + page.remaining, 700);
             if page.remaining == 0 {
                 break;
             }
@@ -474,34 +500,122 @@ async fn bd_08_a_helper_that_runs_out_of_time_is_a_deadline() {
     );
 }
 
-/// The answer of a script, cut by its backend: what is left of the listing must not pass for the listing.
+/// What is left of a listing that its backend cut must not pass for the listing.
 #[tokio::test]
 async fn bd_09_a_cut_listing_is_an_error() {
-    let (backend, id) = minimal().await;
-    let real = Guest::new(LocalShellBackend::new()).await;
+    let root = tempfile::tempdir().expect("a folder");
     for name in ["one", "two", "three"] {
-        fs::write(real.root.join(name), "").expect("a file");
+        fs::write(root.path().join(name), "").expect("a file");
     }
-    let real = Arc::new(real);
     for keep in [100, 95, 60, 30, 0] {
-        let real = Arc::clone(&real);
-        let root = real.root.clone();
-        backend.0.answer_commands(move |command| {
-            let Invocation::Shell(text) = &command.invocation else { panic!("a shell command") };
-            let output = Command::new("sh").args(["-c", text]).current_dir(&root).output().expect("sh");
-            let from = output.stdout.len() * (100 - keep) / 100;
-            let mut result = CommandResult::exited(0, output.stdout[from..].to_vec(), "");
+        let cut = move |result: &mut CommandResult| {
+            let from = result.stdout.bytes.len() * (100 - keep) / 100;
+            result.stdout.bytes = result.stdout.bytes.slice(from..);
             result.stdout.truncated = from > 0;
-            Ok(result)
-        });
-        let listed = backend.list_directory(&id, &path("."), ListRequest::default()).await;
-        match listed {
+        };
+        let (backend, id) = tampered(root.path(), str::to_owned, cut).await;
+        match backend.list_directory(&id, &path("."), ListRequest::default()).await {
             Ok(listing) => assert_eq!((keep, listing.entries.len()), (100, 3)),
             Err(error) => {
                 assert!(keep < 100 && error.message().contains("larger than was allowed"), "{error}");
             }
         }
     }
+}
+
+#[tokio::test]
+async fn bd_09_a_damaged_listing_is_an_error() {
+    let root = tempfile::tempdir().expect("a folder");
+    fs::write(root.path().join("one"), "").expect("a file");
+    fs::write(root.path().join("two"), "").expect("a file");
+    for (from, to) in [
+        ("./one\0", "./one\0./three\0"),
+        ("./one\0", ""),
+        ("./one\0", "./o/ne\0"),
+        ("./one\0", "one\0"),
+        ("./one\0", "./\0"),
+        ("./one\0", "stray\n./one\0"),
+        (" 0\n", " x\n"),
+        (" 0\n", " 0\nstray\n"),
+        (" 0\n", " 0\n\0"),
+    ] {
+        let damage = move |result: &mut CommandResult| replaced(result, from, to);
+        let (backend, id) = tampered(root.path(), str::to_owned, damage).await;
+        let error = backend.list_directory(&id, &path("."), ListRequest::default()).await.expect_err(to);
+        assert!(error.message().contains("cannot be trusted"), "{error}");
+    }
+}
+
+/// Many names of few bytes take far more room here than on the way.
+#[tokio::test]
+async fn bd_09_a_listing_of_too_many_names_is_an_error() {
+    let root = tempfile::tempdir().expect("a folder");
+    let lie = |text: &str| text.replace("find . ! -name . -prune", "head -c 2000000 /dev/zero; :");
+    let (backend, id) = tampered(root.path(), lie, |_| {}).await;
+    let error = backend.list_directory(&id, &path("."), ListRequest::default()).await.expect_err("too many");
+    assert!(error.message().contains("larger than was allowed"), "{error}");
+}
+
+/// Entries of /proc come and go while they are listed.
+#[tokio::test]
+async fn bd_06_an_entry_that_vanishes_is_no_failure() {
+    let root = tempfile::tempdir().expect("a folder");
+    fs::write(root.path().join("stays"), "").expect("a file");
+    fs::write(root.path().join("vanishes"), "").expect("a file");
+    let race = |text: &str| {
+        text.replace("if m=$(stat", "rm -f vanishes; if m=$(stat")
+            .replace("end 0 $?", "echo \"find: ./x: No such file or directory\" >&2; end 0 1")
+    };
+    let (backend, id) = tampered(root.path(), race, |_| {}).await;
+    let listing = backend.list_directory(&id, &path("."), ListRequest::default()).await.expect("listed");
+    assert_eq!(listing, Listing { entries: vec![entry("stays", EntryKind::File, None)], remaining: 0 });
+    let fault = |text: &str| text.replace("end 0 $?", "echo \"find: .: Input/output error\" >&2; end 0 1");
+    let (backend, id) = tampered(root.path(), fault, |_| {}).await;
+    let error = backend.list_directory(&id, &path("."), ListRequest::default()).await.expect_err("an error");
+    assert_eq!(error.fact("stderr"), Some("find: .: Input/output error"));
+}
+
+/// `base64` and `stat -c` are not POSIX: where they are missing, everything works but the sizes in listings.
+#[tokio::test]
+async fn bd_01_posix_tools_are_enough() {
+    let root = tempfile::tempdir().expect("a folder");
+    let posix = |text: &str| {
+        assert!(text.contains("command -v base64") && (text.contains("stat -c") || !text.contains("find .")));
+        text.replace("command -v base64", "false").replace("stat -c", "no-such-tool -c")
+    };
+    let (backend, id) = tampered(root.path(), posix, |_| {}).await;
+    let content: Vec<u8> = (0..=255u8).cycle().take(50_000).collect();
+    for content in [&content[..], b"", b"\n"] {
+        backend.write_file(&id, &path("sub/file\n"), content).await.expect("written");
+        assert!(backend.read_file(&id, &path("sub/file\n"), 50_000).await.expect("read") == content);
+        let mut sink = Vec::new();
+        backend.export_file(&id, &path("sub/file\n"), 50_000, &mut sink).await.expect("exported");
+        assert!(sink == content);
+    }
+    let too_large = ErrorKind::FileTooLarge { size_bytes: 1, limit_bytes: 0 };
+    assert_eq!(kind(backend.read_file(&id, &path("sub/file\n"), 0).await), too_large);
+    symlink("nowhere", root.path().join("sub/link")).expect("a link");
+    fs::create_dir(root.path().join("sub/dir")).expect("a directory");
+    mkfifo(&root.path().join("sub/fifo"));
+    let entries = vec![
+        entry("dir", EntryKind::Directory, None),
+        entry("fifo", EntryKind::Other, None),
+        entry("file\n", EntryKind::File, None),
+        entry("link", EntryKind::Symlink, None),
+    ];
+    let listing = backend.list_directory(&id, &path("sub"), ListRequest::default()).await.expect("listed");
+    assert_eq!(listing, Listing { entries, remaining: 0 });
+}
+
+/// A file that cannot be read to its end is not handed out as a short one.
+#[tokio::test]
+async fn bd_04_a_read_that_breaks_off_is_an_error() {
+    let root = tempfile::tempdir().expect("a folder");
+    fs::write(root.path().join("file"), "some content").expect("a file");
+    let breaks = |text: &str| text.replace("head -c", "printf some; false");
+    let (backend, id) = tampered(root.path(), breaks, |_| {}).await;
+    let error = backend.read_file(&id, &path("file"), 100).await.expect_err("an error");
+    assert!(error.message().contains("could not be read to its end"), "{error}");
 }
 
 #[tokio::test]
@@ -539,19 +653,12 @@ async fn bd_10_a_profile_that_prints_more_than_the_cap_does_not_matter() {
 
 #[tokio::test]
 async fn bd_10_noise_inside_the_frame_is_noticed() {
-    let (backend, id) = minimal().await;
-    let real = Guest::new(LocalShellBackend::new()).await;
-    fs::write(real.root.join("file"), "some content of a file").expect("a file");
-    for (noise, what) in [("QUJD", "base64 of its own"), ("*", "anything")] {
-        let root = real.root.clone();
-        backend.0.answer_commands(move |command| {
-            let Invocation::Shell(text) = &command.invocation else { panic!("a shell command") };
-            let output = Command::new("sh").args(["-c", text]).current_dir(&root).output().expect("sh");
-            let stdout = String::from_utf8(output.stdout).expect("text");
-            let (front, back) = stdout.split_at(stdout.find("c29t").expect("the payload"));
-            Ok(CommandResult::exited(0, format!("{front}{noise}{back}"), ""))
-        });
-        let error = backend.read_file(&id, &path("file"), 1000).await.expect_err(what);
+    let root = tempfile::tempdir().expect("a folder");
+    fs::write(root.path().join("file"), "some content of a file").expect("a file");
+    for noise in ["c29tQUJD", "c29t*", "c29t=", "c29tQ", "c29t QUJD"] {
+        let damage = move |result: &mut CommandResult| replaced(result, "c29t", noise);
+        let (backend, id) = tampered(root.path(), str::to_owned, damage).await;
+        let error = backend.read_file(&id, &path("file"), 1000).await.expect_err(noise);
         assert!(error.message().contains("cannot be trusted"), "{error}");
     }
 }
@@ -603,17 +710,11 @@ async fn bd_11_a_full_disk_is_said_to_be_full() {
         // Not a regular file, so never written to; the text of a full disk is proved below the operation.
         assert_eq!(kind(guest.write("full", b"x").await), ErrorKind::NotARegularFile);
     }
-    let (backend, id) = minimal().await;
-    backend.0.answer_commands(|command| {
-        let Invocation::Shell(text) = &command.invocation else { panic!("a shell command") };
-        let text = text
-            .replace("m=$(cat 2>&1 >\"$t\")", "m=$(cat 2>&1 >/dev/full)")
-            .replace("| cat 2>&1 >>\"$t\"", "| cat 2>&1 >>/dev/full");
-        let folder = tempfile::tempdir().expect("a folder");
-        let output = Command::new("sh").args(["-c", &text]).current_dir(folder.path()).output().expect("sh");
-        Ok(CommandResult::exited(output.status.code().unwrap_or(-1), output.stdout, output.stderr))
-    });
+    let root = tempfile::tempdir().expect("a folder");
+    let full = |text: &str| text.replace("| cat 2>&1 >>\"$t\"", "| cat 2>&1 >>/dev/full");
+    let (backend, id) = tampered(root.path(), full, |_| {}).await;
     assert_eq!(kind(backend.write_file(&id, &path("a"), b"x").await), ErrorKind::StorageFull);
+    assert_eq!(fs::read_dir(root.path()).expect("the folder").count(), 0);
 }
 
 #[tokio::test]
@@ -723,7 +824,7 @@ async fn s_41_planted_tools_are_not_used() {
         }
         let folder = evil.path().to_str().expect("a path");
         let rc = format!("{folder}/rc");
-        fs::write(&rc, format!(": >{folder}/rc.used; echo planted")).expect("a file");
+        fs::write(&rc, "echo planted; cat() { echo planted; }").expect("a file");
         let env = EnvMap::new([
             ("PATH", folder),
             ("IFS", "/r"),
@@ -734,6 +835,8 @@ async fn s_41_planted_tools_are_not_used() {
             ("LS_BLOCK_SIZE", "1M"),
             ("BASHOPTS", "failglob:nullglob"),
             ("ENV", &rc),
+            ("BASH_ENV", &rc),
+            ("LD_PRELOAD", "/nonexistent/planted.so"),
             ("LC_ALL", "de_DE.UTF-8"),
         ]);
         let spec = SandboxSpec::default().with_env(env.expect("env"));
@@ -744,12 +847,19 @@ async fn s_41_planted_tools_are_not_used() {
         assert_eq!(guest.read("a/b", 10).await.expect("read"), b"content");
         let listing = Listing { entries: vec![entry("b", EntryKind::File, Some(7))], remaining: 0 };
         assert_eq!(guest.list("a").await.expect("listed"), listing);
-        let used: Vec<PathBuf> = fs::read_dir(evil.path())
-            .expect("the folder")
-            .map(|entry| entry.expect("an entry").path())
-            .filter(|file| file.extension().is_some_and(|extension| extension == "used"))
-            .collect();
-        assert!(used.is_empty(), "{shell:?}: {used:?}");
+        let used = || -> Vec<PathBuf> {
+            let files =
+                fs::read_dir(evil.path()).expect("the folder").map(|entry| entry.expect("an entry").path());
+            files.filter(|file| file.extension().is_some_and(|extension| extension == "used")).collect()
+        };
+        assert_eq!(used(), Vec::<PathBuf>::new(), "{shell:?}");
+        // The traps work: an ordinary command falls into them. (BusyBox prefers its own tools to any `PATH`.)
+        let limit = OutputLimit::new(1000).expect("a limit");
+        let ordinary = CommandRequest::shell("ls", seconds(10.0), limit);
+        guest.backend.run_command(&guest.id, ordinary).await.expect("a result");
+        if !shell[0].contains("busybox") {
+            assert_eq!(used(), [evil.path().join("ls.used")], "{shell:?}");
+        }
     }
 }
 
@@ -816,6 +926,15 @@ async fn bk_06_both_streams_are_drained_independently() {
         (result.stderr.bytes.len(), result.stderr.truncated, result.stderr.total_bytes),
         (1000, true, 1_000_000)
     );
+}
+
+#[tokio::test]
+async fn p_17_partial_output_survives_a_timeout_of_the_double() {
+    let guest = Guest::new(LocalShellBackend::new()).await;
+    let limit = OutputLimit::new(1000).expect("a limit");
+    let request = CommandRequest::shell("echo a; sleep 60 & sleep 60", seconds(0.5), limit);
+    let result = guest.backend.run_command(&guest.id, request).await.expect("a result");
+    assert_eq!(result, CommandResult { ending: Ending::TimedOut, ..CommandResult::exited(0, "a\n", "") });
 }
 
 #[tokio::test]

@@ -100,6 +100,8 @@ fn sp_08_contradictions_are_refused() {
             "{error}"
         );
     }
+    let empty = SandboxSpec::new().with_network(NetworkPolicy::Allow(Allowlist::default()));
+    assert_eq!(empty, SandboxSpec::new(), "SP-07, S24: an empty list made by hand blocks as well");
     let open = network_of(false, &[] as &[&str], &[] as &[&str], NetworkStrength::default());
     assert_eq!(open.expect("open"), NetworkPolicy::Open);
 }
@@ -135,6 +137,24 @@ fn sp_12_flags_and_numbers_are_strict() {
         r#"{"labels": {"a": 1}}"#,
     ] {
         assert!(spec(json).is_err(), "{json}");
+    }
+}
+
+/// A derived reader takes fields by position from a list.
+#[test]
+fn sp_12_a_spec_is_an_object() {
+    for json in [
+        "[]",
+        "[{}, false]",
+        "null",
+        "true",
+        "\"\"",
+        r#"{"limits": []}"#,
+        r#"{"limits": [1]}"#,
+        r#"{"limits": null}"#,
+    ] {
+        let error = spec(json).expect_err(json).to_string();
+        assert!(error.contains("expected an object"), "{error}");
     }
 }
 
