@@ -18,9 +18,9 @@ const WARM_UP: usize = 5;
 
 /// One command in a sandbox of its own, from the start of the program to its end.
 pub(crate) fn whole_process(binary: &Path, peers: &Peers, rounds: usize) -> Result<String> {
-    let mut ours = Series::new("`ringfence run -- true`");
-    let mut bwrap = Series::new("`bwrap`, all namespaces, proc, dev, tmp, /usr read-only");
-    let mut runc = Series::new("`runc run`, bundle prepared before");
+    let mut ours = Series::ours("`ringfence run -- true`");
+    let mut bwrap = Series::peer(0, "`bwrap`, all namespaces, proc, dev, tmp, /usr read-only");
+    let mut runc = Series::peer(0, "`runc run`, bundle prepared before");
     for round in 0..rounds + WARM_UP {
         let counted = round >= WARM_UP;
         take(&mut ours, counted, timed(Command::new(binary).args(["run", "--", "true"]))?);
@@ -45,11 +45,11 @@ pub(crate) async fn command_in_living_sandbox(peers: &Peers, rounds: usize) -> R
     let program = || Invocation::Program(vec![b"true".to_vec()]);
     let shell = || Invocation::Shell("true".to_owned());
 
-    let mut ours = Series::new("`run_command`, the program `true`");
-    let mut ours_shell = Series::new("`run_command`, the shell text `true`");
-    let mut bare = Series::new("no sandbox: start `true` and wait for it");
-    let mut bare_shell = Series::new("no sandbox: start `bash -c true` and wait for it");
-    let mut runc = Series::new("`runc exec`");
+    let mut ours = Series::ours("`run_command`, the program `true`");
+    let mut ours_shell = Series::ours("`run_command`, the shell text `true`");
+    let mut bare = Series::peer(0, "no sandbox: start `true` and wait for it");
+    let mut bare_shell = Series::peer(1, "no sandbox: start `bash -c true` and wait for it");
+    let mut runc = Series::peer(0, "`runc exec`");
     for round in 0..rounds + WARM_UP {
         let counted = round >= WARM_UP;
         take(&mut ours, counted, run(&*backend, &sandbox, program()).await?);
@@ -62,7 +62,7 @@ pub(crate) async fn command_in_living_sandbox(peers: &Peers, rounds: usize) -> R
     }
     drop(living);
     backend.destroy(&sandbox).await.context("destroy the sandbox")?;
-    let mut series = vec![ours, bare, ours_shell, bare_shell];
+    let mut series = vec![ours, ours_shell, bare, bare_shell];
     series.extend(peers.runc.is_some().then_some(runc));
     Ok(table("One more command in a living sandbox", &series, &[]))
 }
@@ -70,9 +70,9 @@ pub(crate) async fn command_in_living_sandbox(peers: &Peers, rounds: usize) -> R
 /// The calls around the commands.
 pub(crate) async fn lifetime(rounds: usize) -> Result<String> {
     let backend = backend()?;
-    let mut create = Series::new("`create` returns, the sandbox is ready");
-    let mut first = Series::new("first command, the program `true`");
-    let mut destroy = Series::new("`destroy` returns, nothing is left");
+    let mut create = Series::ours("`create` returns, the sandbox is ready");
+    let mut first = Series::ours("first command, the program `true`");
+    let mut destroy = Series::ours("`destroy` returns, nothing is left");
     for round in 0..rounds + WARM_UP {
         let counted = round >= WARM_UP;
         let begun = Instant::now();

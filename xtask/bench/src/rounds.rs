@@ -6,12 +6,20 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Series {
     name: String,
+    /// The case of ours, by its place in the table, that a peer is compared with; none for our own.
+    peer_of: Option<usize>,
     times: Vec<Duration>,
 }
 
 impl Series {
-    pub(crate) fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), times: Vec::new() }
+    /// A case of ours.
+    pub(crate) fn ours(name: &str) -> Self {
+        Self { name: name.to_owned(), peer_of: None, times: Vec::new() }
+    }
+
+    /// A case to compare ours with, given by its place in the table.
+    pub(crate) fn peer(of: usize, name: &str) -> Self {
+        Self { name: name.to_owned(), peer_of: Some(of), times: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, time: Duration) {
@@ -27,14 +35,14 @@ impl Series {
     }
 }
 
-/// Renders a table; the first series is ours, and the ratio of a row is ours divided by it.
+/// Renders a table; the ratio of a peer is our time divided by its time, so that less than 1 is faster than the peer.
 pub(crate) fn table(title: &str, series: &[Series], absent: &[String]) -> String {
     let mut text =
         format!("\n### {title}\n\n| case | p50 ms | p99 ms | ours / this |\n|---|---:|---:|---:|\n");
-    let ours = series.first().map_or(f64::NAN, |first| first.percentile(50));
-    for (index, case) in series.iter().enumerate() {
+    for case in series {
         let (middle, tail) = (case.percentile(50), case.percentile(99));
-        let ratio = if index == 0 { String::new() } else { format!("{:.2}", ours / middle) };
+        let ours = case.peer_of.and_then(|of| series.get(of));
+        let ratio = ours.map_or_else(String::new, |ours| format!("{:.2}", ours.percentile(50) / middle));
         text.push_str(&format!("| {} | {middle:.2} | {tail:.2} | {ratio} |\n", case.name));
     }
     for missing in absent {
@@ -51,8 +59,8 @@ mod tests {
 
     #[test]
     fn ratios_divide_ours_by_the_peer() {
-        let mut ours = Series::new("ours");
-        let mut peer = Series::new("peer");
+        let mut ours = Series::ours("ours");
+        let mut peer = Series::peer(0, "peer");
         for milliseconds in 1..=100 {
             ours.add(Duration::from_millis(milliseconds));
             peer.add(Duration::from_millis(milliseconds * 2));
