@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::failure::{Failure, Result};
 
@@ -22,7 +23,10 @@ pub(crate) fn read_text_if_present(path: &Path) -> Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(fd) => fd,
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        // A folder that cannot even be searched, as HOME after a change of user, holds nothing of this user's. A
+        // file that is there and cannot be read is another matter: it may hold ceilings.
+        Err(Errno::ACCESS) if matches!(rustix::fs::stat(path), Err(Errno::ACCESS)) => return Ok(None),
         Err(error) => return Err(unreadable(path, &error.into())),
     };
     let stat = rustix::fs::fstat(&fd).map_err(|error| unreadable(path, &error.into()))?;

@@ -36,8 +36,8 @@ pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<u8> {
         });
         return Ok(print_json(&document, status));
     }
-    let marks = if environment.utf8 { &UTF8 } else { &ASCII };
-    Ok(print(&render(&probes, marks), status))
+    let text = if environment.utf8 { render(&probes, &UTF8) } else { ascii(&render(&probes, &ASCII)) };
+    Ok(print(&text, status))
 }
 
 /// The signs before a check.
@@ -49,6 +49,21 @@ struct Marks {
 
 const UTF8: Marks = Marks { works: "✓", absent: "!", failed: "✗" };
 const ASCII: Marks = Marks { works: "ok", absent: "--", failed: "NO" };
+
+/// Returns the text without anything beyond ASCII: details quote what the kernel and the operator wrote.
+fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '…' => out.push_str("..."),
+            '–' | '—' => out.push('-'),
+            '’' | '‘' => out.push('\''),
+            _ if char.is_ascii() => out.push(char),
+            _ => out.push('?'),
+        }
+    }
+    out
+}
 
 fn render(probes: &[Probe], marks: &Marks) -> String {
     let mut text = String::new();
@@ -120,5 +135,6 @@ mod tests {
              try: delegate\n  ✗ user namespace  detail\n    try: sysctl\n"
         );
         assert!(render(&probes, &ASCII).is_ascii());
+        assert_eq!(ascii("a … b – é\n"), "a ... b - ?\n");
     }
 }

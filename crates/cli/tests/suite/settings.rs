@@ -231,3 +231,21 @@ fn values_of_variables_are_not_shown() {
     }
     assert!(done.out().contains("vars:3") && !done.out().contains("hunter"), "{}", done.out());
 }
+
+#[test]
+fn a_home_that_cannot_be_searched_is_no_home_but_an_unreadable_file_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = "[spec.limits]\npids = 100\n";
+    let closed = |path: &str| {
+        let call = config().user_settings(user);
+        let path = call.cwd().join("../home").join(path);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+        let done = call.done();
+        (done.status, done.stderr.contains("Permission denied"), done.out().contains("config.toml:2"))
+    };
+    // Nothing is closed to root.
+    let root = rustix::process::geteuid().is_root();
+    assert_eq!(closed(".config"), (Some(0), false, root));
+    let unreadable = if root { (Some(0), false, true) } else { (Some(125), true, false) };
+    assert_eq!(closed(".config/ringfence/config.toml"), unreadable);
+}
