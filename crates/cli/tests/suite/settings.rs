@@ -239,8 +239,13 @@ fn a_home_that_cannot_be_searched_is_no_home_but_an_unreadable_file_is_refused()
     let closed = |path: &str| {
         let call = config().user_settings(user);
         let path = call.cwd().join("../home").join(path);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
-        let done = call.done();
+        let set_mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(0o000);
+        let mut running = call.start();
+        running.child.wait().unwrap();
+        // Or the folder could not be removed.
+        set_mode(0o700);
+        let done = running.done();
         (done.status, done.stderr.contains("Permission denied"), done.out().contains("config.toml:2"))
     };
     // Nothing is closed to root.
