@@ -5,6 +5,21 @@
 //! ([`EnforcementStatement`]). Everything else here is what all backends share: results, errors with two axes,
 //! bounded output, validators, and file operations over a shell.
 //!
+//! ```
+//! use ringfence_core::{Capabilities, SandboxSpec};
+//!
+//! // The default is closed; a field that is left out asks for nothing.
+//! let spec: SandboxSpec = serde_json::from_str(
+//!     r#"{"allow_egress_to": ["api.example.org"], "limits": {"memory": "512MiB"}}"#,
+//! )?;
+//!
+//! // What a backend does not claim, it refuses: by the field's name, and before anything exists.
+//! let claimed = Capabilities { block_network: true, ..Capabilities::default() };
+//! let refusal = claimed.refuse_unclaimed("example", &spec).unwrap_err();
+//! assert_eq!(refusal.fact("field"), Some("allow_egress_to"));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
 //! This crate performs no I/O of its own, knows no operating system and contains no `unsafe`.
 
 pub mod backend;

@@ -466,3 +466,52 @@ fn changed<B: Backend + ?Sized>(operation: &Operation<'_, B>, promised: &Stamp) 
         .failure("the file is not what was promised: it changed while it was copied, or a part got lost")
         .context("promised_bytes", promised.size.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::parse_listing;
+    use super::script::printf_format;
+
+    proptest! {
+        #[test]
+        fn bd_09_no_payload_makes_the_parser_panic(
+            parts in proptest::collection::vec(
+                prop_oneof![Just("./a"), Just("\0"), Just("81a4 5"), Just("\n"), Just("-"), Just("\u{ff}"), Just("d")],
+                0..24,
+            )
+        ) {
+            let payload = parts.concat();
+            if let Some(entries) = parse_listing(payload.as_bytes()) {
+                prop_assert!(entries.iter().all(|entry| !entry.name.is_empty() && !entry.name.contains(&b'/')));
+            }
+        }
+
+        /// Chunks of shell text are bounded, harmless between single quotes, and together all of the content.
+        #[test]
+        fn bd_07_chunks_are_bounded_and_complete(
+            content in proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\''), Just(b'-'), b'0'..=b'9'], 0..200),
+            max_text in 4usize..40,
+        ) {
+            let mut decoded = Vec::new();
+            let mut rest = &content[..];
+            while !rest.is_empty() {
+                let (format, following) = printf_format(rest, max_text);
+                prop_assert!(!format.is_empty() && format.len() <= max_text && !format.starts_with('-'));
+                prop_assert!(!format.contains(['\'', '%']));
+                let mut text = format.bytes();
+                while let Some(byte) = text.next() {
+                    if byte == b'\\' {
+                        let octal: String = text.by_ref().take(3).map(char::from).collect();
+                        decoded.push(u8::from_str_radix(&octal, 8).expect("three octal digits"));
+                    } else {
+                        decoded.push(byte);
+                    }
+                }
+                rest = following;
+            }
+            prop_assert_eq!(decoded, content);
+        }
+    }
+}

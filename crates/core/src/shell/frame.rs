@@ -151,3 +151,101 @@ fn decode_base64(payload: &[u8]) -> Option<Vec<u8>> {
     }
     (filled == 0).then_some(decoded)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Frame, Nonce, decode};
+
+    fn encode_base64(bytes: &[u8]) -> String {
+        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut text = String::new();
+        for group in bytes.chunks(3) {
+            let bits =
+                group.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+            for place in 0..4 {
+                let six = (bits >> (18 - 6 * place)) as usize & 63;
+                text.push(if place <= group.len() { char::from(ALPHABET[six]) } else { '=' });
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn bd_10_a_frame_is_found_whatever_stands_around_it() {
+        let nonce = Nonce::new();
+        let mark = nonce.as_str();
+        let framed = |text: &str| format!("noise\n{mark}x\n{text}noise after\n").into_bytes();
+        let with_payload = framed(&format!("\n{mark} begin base64 1 2\npay\nload\n{mark} end 0 3 4\n"));
+        assert_eq!(
+            Frame::find(&with_payload, &nonce),
+            Some(Frame { header: Some("base64 1 2"), payload: b"pay\nload", status: 0, trailer: "3 4" })
+        );
+        let empty = framed(&format!("\n{mark} begin\n\n{mark} end 0 0\n"));
+        assert_eq!(
+            Frame::find(&empty, &nonce),
+            Some(Frame { header: Some(""), payload: b"", status: 0, trailer: "0" })
+        );
+        let status = framed(&format!("\n{mark} end 66\r\n"));
+        assert_eq!(
+            Frame::find(&status, &nonce),
+            Some(Frame { header: None, payload: b"", status: 66, trailer: "" })
+        );
+        for broken in [
+            String::new(),
+            format!("\n{mark} begin\npayload"),
+            format!("\n{mark} end 0"),
+            format!("\n{mark} end x\n"),
+            format!("\n{mark} end 256\n"),
+            format!("{mark} end 0\n"),
+        ] {
+            assert_eq!(Frame::find(broken.as_bytes(), &nonce), None, "{broken:?}");
+        }
+        assert_eq!(Frame::find(&status, &Nonce::new()), None, "another command's frame");
+    }
+
+    #[test]
+    fn bd_10_the_nonce_does_not_stand_in_the_command() {
+        let nonce = Nonce::new();
+        assert!(!nonce.to_shell().contains(nonce.as_str()));
+    }
+
+    #[test]
+    fn bd_10_decoding_is_strict() {
+        for text in
+            ["A", "AA", "AAA", "A===", "AA=", "AA=A", "AAAA=", "AA==AA==", "A A=", "AA-_", "AAA\0", "===="]
+        {
+            assert_eq!(decode("base64", text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(decode("base64", b"QUJD\nRA==\r\n"), Some(b"ABCD".to_vec()));
+        for text in ["0", "0g", "00 00", "000"] {
+            assert_eq!(decode("hex", text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(decode("hex", b"00fFA1\n"), Some(vec![0, 255, 161]));
+        assert_eq!(decode("rot13", b""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn bd_10_what_was_encoded_is_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert_eq!(decode("base64", encode_base64(&bytes).as_bytes()), Some(bytes.clone()));
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            prop_assert_eq!(decode("hex", hex.as_bytes()), Some(bytes));
+        }
+
+        #[test]
+        fn bd_10_no_answer_makes_the_parser_panic(
+            parts in proptest::collection::vec(
+                prop_oneof![Just("NONCE"), Just(" begin"), Just(" end "), Just("\n"), Just("0"), Just("\u{ff}"), Just(" ")],
+                0..20,
+            )
+        ) {
+            let nonce = Nonce::new();
+            let output = parts.concat().replace("NONCE", nonce.as_str());
+            if let Some(frame) = Frame::find(output.as_bytes(), &nonce) {
+                prop_assert!(frame.payload.len() < output.len());
+            }
+        }
+    }
+}
