@@ -65,7 +65,8 @@ What ringfence itself has to say goes to standard error behind `ringfence: `.
 
 Exit status:
   the command's own, or 128 + n if signal n ended it
-  124  the timeout passed (1 h where none is given); 137 if the memory limit ended it
+  124  the timeout passed (1 h where none is given), or the sandbox's lifetime
+  137  the memory limit ended it
   125  ringfence failed, refused, or was called with bad arguments
   126  the program cannot be executed    127  it was not found
   130  SIGINT, 143  SIGTERM: the sandbox is ended first; a second signal does not wait for it

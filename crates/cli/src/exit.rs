@@ -8,7 +8,7 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const UNFIT: u8 = 1;
 /// The arguments are wrong, in subcommands that run no command.
 pub(crate) const USAGE: u8 = 2;
-/// The command was ended by its timeout, as `timeout` reports it.
+/// The command was ended by its timeout, as `timeout` reports it, or by the sandbox's lifetime.
 pub(crate) const TIMED_OUT: u8 = 124;
 /// Ringfence failed or refused, bad arguments of `run` and `shell` included; no command's status is imitated.
 pub(crate) const OURS: u8 = 125;

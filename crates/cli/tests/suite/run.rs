@@ -302,3 +302,17 @@ fn p_115_the_memory_limit_is_said_or_refused_by_name() {
     assert_eq!(done.status, Some(137));
     assert!(done.stderr.contains("the memory limit of 64MiB ended the command"), "{}", done.stderr);
 }
+
+#[test]
+fn a_lifetime_ends_the_sandbox_and_is_said() {
+    let marker = marker();
+    let done = Call::new(["run", "--lifetime", "1s", "--", "sleep", &marker]).done();
+    done.assert(124, "", "ringfence: the sandbox ended with its lifetime of 1s\n");
+    assert!(done.elapsed < Duration::from_secs(8), "{:?}", done.elapsed);
+    assert_nothing_left(&marker);
+}
+
+#[test]
+fn a_broken_pipe_inside_is_what_it_is_anywhere() {
+    sh("yes | head -1").done().assert(0, "y\n", "");
+}

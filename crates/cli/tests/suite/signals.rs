@@ -76,3 +76,15 @@ fn p_26_p_27_a_killed_program_takes_its_sandbox_along() {
     assert_nothing_left(&marker);
     assert_eq!(running.done().status, None);
 }
+
+#[test]
+fn a_signal_is_in_the_json_too() {
+    let marker = marker();
+    let running = Call::new(["run", "--json", "--", "sleep", &marker]).start();
+    wait_for_sleeps(&marker, 1);
+    running.signal(Signal::INT);
+    let done = running.done();
+    assert_eq!(done.status, Some(130));
+    assert_eq!(done.json()["error"]["kind"], "interrupted");
+    assert_eq!(done.json()["status"], 130);
+}

@@ -51,6 +51,11 @@ pub(super) fn failure(failure: &Failure) -> Value {
     json!({"version": VERSION, "status": failure.status(), "error": failure.to_json()})
 }
 
+/// Returns the object of a run that a signal to ringfence itself ended.
+pub(super) fn interrupted(status: u8) -> Value {
+    json!({"version": VERSION, "status": status, "error": {"kind": "interrupted", "message": "ended by a signal"}})
+}
+
 fn ending_name(ending: Ending) -> &'static str {
     match ending {
         Ending::Exited(_) => "exited",

@@ -116,7 +116,7 @@ async fn execute(job: Job) -> Result<u8> {
     timings.create = clock.elapsed();
     let created = match (created, interrupt) {
         (Some(Ok(created)), _) => created,
-        (None | Some(Err(_)), Some(signal)) => return Ok(signal.status()),
+        (None | Some(Err(_)), Some(signal)) => return Ok(ended_early(&job, signal.status())),
         (Some(Err(error)), None) => return Err(job.settings.explain(error)),
         // Only a signal abandons it.
         (None, None) => return Ok(exit::OURS),
@@ -183,13 +183,24 @@ fn report(
 ) -> Result<u8> {
     // A signal that came while the sandbox was being destroyed counts too, but the result is there and is not hidden.
     let result = match outcome {
-        Outcome::Interrupted(signal) => return Ok(signal.status()),
+        Outcome::Interrupted(signal) => return Ok(ended_early(job, signal.status())),
         Outcome::ReaderGone => return Ok(exit::READER_GONE),
         Outcome::Failed(failure) => return Err(failure),
         Outcome::Ended(result) => result,
     };
-    let status = interrupt.map_or_else(|| exit::status_of(result.ending), Interrupt::status);
-    if let Some(text) = ending_notice(job, &result) {
+    let outlived = result.sandbox_lost
+        && job.spec.lifetime().is_some_and(|lifetime| timings.create + timings.run >= lifetime);
+    let status = match interrupt {
+        Some(signal) => signal.status(),
+        None if outlived => exit::TIMED_OUT,
+        None => exit::status_of(result.ending),
+    };
+    if let Some(lifetime) = job.spec.lifetime().filter(|_| outlived) {
+        console::notice(&format!(
+            "the sandbox ended with its lifetime of {}",
+            humantime::format_duration(lifetime)
+        ));
+    } else if let Some(text) = ending_notice(job, &result) {
         console::notice(&text);
     }
     if streamer.dropped() {
@@ -199,6 +210,11 @@ fn report(
         return Ok(print_json(&json::result(job, created, &result, status, timings), status));
     }
     Ok(status)
+}
+
+/// Returns the status of a run that a signal ended; in JSON it is an object of its own.
+fn ended_early(job: &Job, status: u8) -> u8 {
+    if job.json { print_json(&json::interrupted(status), status) } else { status }
 }
 
 /// Says how the command ended where its status alone would not tell.
