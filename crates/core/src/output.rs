@@ -123,6 +123,12 @@ impl TailBuffer {
         }
         let room = self.limit - self.ring.len();
         let (fill, wrap) = bytes.split_at(bytes.len().min(room));
+        if fill.len() > self.ring.capacity() - self.ring.len() {
+            // Grows by doubling, as a `Vec` does, but never beyond the limit.
+            let needed = self.ring.len() + fill.len();
+            let capacity = needed.max(2 * self.ring.capacity()).min(self.limit);
+            self.ring.reserve_exact(capacity - self.ring.len());
+        }
         self.ring.extend_from_slice(fill);
         if wrap.is_empty() {
             return;

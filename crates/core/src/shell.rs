@@ -53,8 +53,13 @@ pub const SINGLE_READ_BYTES: u64 = 8 << 20;
 /// How much of a file one command of an export copies.
 pub const SLICE_BYTES: u64 = 4 << 20;
 
-/// The slowest export that is not given up, in bytes per second (EX-19).
-pub const SLOWEST_EXPORT: u64 = 1 << 20;
+/// The slowest copy in several commands that is not given up, in bytes per second (EX-19).
+pub const SLOWEST_COPY: u64 = 1 << 20;
+
+/// Returns how long a copy of up to `bytes` in several commands may take altogether.
+fn allowance(bytes: u64) -> Duration {
+    HELPER_TIMEOUT.max(Duration::from_secs(bytes / SLOWEST_COPY)).min(Timeout::MAX)
+}
 
 /// One operation: who, on what.
 struct Operation<'a, B: ?Sized> {
@@ -123,6 +128,10 @@ impl<B: Backend + ?Sized> Operation<'_, B> {
 
     fn too_long(&self) -> Error {
         self.failure("the answer is larger than was allowed for").hint("use a shell command for a part of it")
+    }
+
+    fn late(&self, allowance: Duration) -> Error {
+        self.error(ErrorKind::DeadlineExceeded).context("allowance", format!("{} s", allowance.as_secs()))
     }
 
     fn corrupted(&self) -> Error {
@@ -198,7 +207,8 @@ pub async fn read_file<B: Backend + ?Sized>(
 }
 
 /// See [`Backend::write_file`]. Content goes through standard input where the backend has it, else as chunks of shell
-/// text, never as one argument (BD-07).
+/// text, never as one argument (BD-07). Chunks must all be written within 120 s, or the time that the content takes at 1 MiB
+/// per second if that is longer.
 ///
 /// # Errors
 /// As [`Backend::write_file`].
@@ -223,7 +233,9 @@ pub async fn write_file<B: Backend + ?Sized>(
         return operation.answer(&script, &result).map(drop);
     }
     let staged = begin_write(&operation).await?;
-    let written = write_staged(&operation, &staged, content).await;
+    let allowance = allowance(size);
+    let written = timeout_at(Instant::now() + allowance, write_staged(&operation, &staged, content)).await;
+    let written = written.unwrap_or_else(|_| Err(operation.late(allowance)));
     if let Err(error) = &written
         && *error.kind() != ErrorKind::SandboxLost
     {
@@ -399,14 +411,10 @@ async fn copy_in_slices<B: Backend + ?Sized>(
     slice_bytes: u64,
     sink: &mut (dyn AsyncWrite + Send + Unpin),
 ) -> Result<u64> {
-    let allowance = HELPER_TIMEOUT.max(Duration::from_secs(limit_bytes / SLOWEST_EXPORT)).min(Timeout::MAX);
+    let allowance = allowance(limit_bytes);
     let copied =
         timeout_at(Instant::now() + allowance, copy(operation, limit_bytes, slice_bytes, sink)).await;
-    copied.unwrap_or_else(|_| {
-        Err(operation
-            .error(ErrorKind::DeadlineExceeded)
-            .context("allowance", format!("{} s", allowance.as_secs())))
-    })
+    copied.unwrap_or_else(|_| Err(operation.late(allowance)))
 }
 
 async fn copy<B: Backend + ?Sized>(

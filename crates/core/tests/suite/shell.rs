@@ -485,6 +485,20 @@ async fn bd_08_helpers_have_a_budget_of_time_and_output() {
     }
 }
 
+/// Many commands that are each in time are still one operation.
+#[tokio::test(start_paused = true)]
+async fn bd_08_a_write_in_chunks_has_one_budget() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (backend, id) = tampered(root.path(), str::to_owned, |_| {}).await;
+    backend.0.set_command_delay(Duration::from_secs(50));
+    let start = tokio::time::Instant::now();
+    let error = backend.write_file(&id, &path("file"), &[0; 100_000]).await.expect_err("late");
+    assert_eq!((error.kind(), error.fact("allowance")), (&ErrorKind::DeadlineExceeded, Some("120 s")));
+    // The command that begins, the allowance, and the one that cleans up.
+    assert_eq!(start.elapsed(), Duration::from_secs(50 + 120 + 50));
+    assert_eq!(fs::read_dir(root.path()).expect("the folder").count(), 0);
+}
+
 #[tokio::test]
 async fn bd_08_a_helper_that_runs_out_of_time_is_a_deadline() {
     let (backend, id) = minimal().await;

@@ -24,7 +24,7 @@ fn full() -> SandboxSpec {
         })
         .with_isolation(Isolation::UserSpaceKernel)
         .with_image("python:3.12-slim")
-        .with_workdir(path("/work dir/é\n"))
+        .with_workdir(path("/my dir/é\n"))
         .expect("a workdir")
         .with_lifetime(Duration::from_millis(3_600_001))
         .expect("a lifetime")
