@@ -17,16 +17,15 @@ mod streamer;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
-use crate::args::{Cli, Command};
+use crate::args::Command;
 use crate::environment::Environment;
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    let status = match Cli::try_parse() {
-        Ok(cli) => dispatch(cli.command, started),
+    let status = match args::parse() {
+        Ok(command) => dispatch(command, started),
         Err(error) => refuse_arguments(&error),
     };
     ExitCode::from(status)
