@@ -83,9 +83,9 @@ impl Streamer {
     }
 
     fn wait_for_room(&self, fd: BorrowedFd<'_>) -> Result<Room, Errno> {
+        let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        fds.extend(self.signals.iter().map(|signal| PollFd::new(signal, PollFlags::IN)));
         loop {
-            let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-            fds.extend(self.signals.iter().map(|signal| PollFd::new(signal, PollFlags::IN)));
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             // A wait too long for the kernel's type is no bound at all.
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
