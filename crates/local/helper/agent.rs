@@ -45,6 +45,13 @@ pub(crate) fn drain(signals: BorrowedFd<'_>) {
 /// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
 /// only a command can have killed. It is ended, whatever it is: nobody else would ever end it.
 fn reap(workers: &mut BTreeSet<libc::pid_t>) {
+    // A shim that a command stopped would keep no time any more.
+    while let Some(pid) = process::stopped() {
+        if workers.contains(&pid) {
+            // ESRCH cannot be: an unreaped child keeps its number.
+            drop(process::kill(pid, libc::SIGKILL));
+        }
+    }
     let mut orphans = false;
     while let Ok(Some((pid, status))) = process::reap() {
         orphans |= !workers.remove(&pid) || matches!(status, Status::Signalled(_));

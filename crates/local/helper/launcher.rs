@@ -50,6 +50,7 @@ pub(crate) fn run(owner: libc::pid_t) -> i32 {
 fn serve(owner: libc::pid_t) -> crate::sys::Result<()> {
     // A session of its own: the terminal's signals are for the owner, who then ends the sandboxes in order.
     process::setsid()?;
+    process::set_name(c"ringfence")?;
     process::reset_signals()?;
     process::raise_open_files()?;
     file::close_all_but(&[CONTROL_FD, 1, 2])?;
@@ -321,6 +322,12 @@ impl Cgroups {
                         errno,
                     })?);
                 }
+                CgroupAction::WriteIfPresent(path, value) => match fs::write(path_of(path), value) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(failed(step, "write", path, error));
+                    }
+                    _ => {}
+                },
                 CgroupAction::Attach(_) => {}
             }
         }

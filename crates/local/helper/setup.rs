@@ -44,6 +44,9 @@ const MASKED_FILES: [&[u8]; 5] =
 const MASKED_DIRECTORIES: [&[u8]; 6] =
     [b"proc/acpi", b"proc/asound", b"proc/bus", b"proc/fs", b"proc/irq", b"proc/scsi"];
 
+/// RESERVED_PIDS of the kernel.
+const RESERVED_PIDS: u32 = 300;
+
 /// Where the sources of masks lie until they are mounted.
 const EMPTY_DIRECTORY: &[u8] = b".empty";
 const EMPTY_FILE: &[u8] = b".empty-file";
@@ -230,7 +233,13 @@ fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failu
         Err(errno) => return Err(Failure::at("forbid nested user namespaces")(errno)),
     }
     if request.pid_max > 0 {
-        write_setting(proc.as_fd(), b"sys/kernel/pid_max", &request.pid_max.to_string())
+        // The kernel keeps numbers up to 300 for the first round. Starting behind them makes every round the same, so that
+        // the highest number is the most processes, not 300 more or fewer.
+        write_setting(proc.as_fd(), b"sys/kernel/ns_last_pid", &RESERVED_PIDS.to_string())
+            .map_err(Failure::about(Subject::Pids, "set ns_last_pid of the pid namespace"))?;
+        // The first process counts, and its number is not one of them. No kernel takes more than the last number here.
+        let highest = (RESERVED_PIDS + request.pid_max - 1).min(1 << 22);
+        write_setting(proc.as_fd(), b"sys/kernel/pid_max", &highest.to_string())
             .map_err(Failure::about(Subject::Pids, "set pid_max of the pid namespace"))?;
     }
     mask_proc(root).map_err(Failure::at("mask parts of /proc"))

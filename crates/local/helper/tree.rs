@@ -7,9 +7,10 @@ use std::fs;
 
 use crate::sys::{Errno, process};
 
-/// How often the walk goes round while processes keep being made. Each round stops all it finds, so only those made
-/// between reading and stopping are left; a tree that outruns this many rounds is reported, not waited for.
-const ROUNDS: usize = 200;
+/// How long the walk goes round while processes keep being made, or take their time to end: the kernel puts gigabytes of
+/// memory away after the kill. Each round stops all it finds, so only those made between reading and stopping are left; a
+/// tree that outlasts this is reported, not waited for.
+const PATIENCE_MILLIS: u64 = 5000;
 
 /// The children of a process.
 pub(crate) fn children_of(parent: libc::pid_t) -> Vec<libc::pid_t> {
@@ -44,12 +45,13 @@ pub(crate) fn signal_all(signal: libc::c_int) {
 
 /// Ends every descendant and reaps it. False when the tree kept growing faster than it could be stopped.
 pub(crate) fn kill_all() -> bool {
-    for _ in 0..ROUNDS {
+    let deadline = process::now_millis() + PATIENCE_MILLIS;
+    loop {
         let mut stopped = 0;
         // Stopped processes make no new ones: stop until a look finds nothing new, then end them all.
         loop {
             let found = descendants();
-            if found.len() <= stopped {
+            if found.len() <= stopped || process::now_millis() >= deadline {
                 break;
             }
             stopped = found.len();
@@ -61,8 +63,10 @@ pub(crate) fn kill_all() -> bool {
         if reap_killed() {
             return true;
         }
+        if process::now_millis() >= deadline {
+            return false;
+        }
     }
-    false
 }
 
 /// Reaps until there is no child (true) or a child lives that has not been killed (false).

@@ -19,7 +19,7 @@ use crate::cgroup::{CgroupPlan, Controller, Hierarchies};
 use crate::config::{LocalConfig, Shell};
 use crate::error::{lost, step_failed, unexpected};
 use crate::launcher::Launcher;
-use crate::sandbox::{LimitWatch, Sandbox, is_gone};
+use crate::sandbox::{Sandbox, is_gone};
 use crate::transport::{self, Channel};
 use crate::wire::{CreateReply, CreateRequest, LauncherRequest};
 use crate::{SCHEME, files, run, seccomp, terminal, view};
@@ -37,14 +37,14 @@ const LEAST_INODES: u64 = 16_384;
 /// Fewer processes than these cannot run a command: agent, shim, shell and one program.
 const LEAST_PIDS: u32 = 4;
 
-/// The lowest limit a pid namespace takes (RESERVED_PIDS of the kernel is 300).
-const LEAST_NAMESPACE_PIDS: u32 = 301;
-
 /// First directories of a working directory that belong to the read-only view or the kernel.
 const RESERVED: [&str; 12] =
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"];
 
 const CREATE: &str = "create a sandbox";
+
+/// Counted for the whole process, because the launcher makes the ids of a sandbox from process and token.
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Runs sandboxes in this process's own tree: no daemon, no container engine, root or not.
 ///
@@ -56,7 +56,6 @@ pub struct LocalBackend {
     hierarchies: OnceLock<Hierarchies>,
     launcher: Mutex<Option<Arc<Launcher>>>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
-    next_token: AtomicU64,
 }
 
 /// What is asked of this machine once.
@@ -72,7 +71,7 @@ enum PidsMechanism {
     Cgroup,
     /// Each sandbox has a user of its own, so the limit per user is one per sandbox.
     UserLimit,
-    /// The number of the highest process in the pid namespace.
+    /// The pid namespace has no more numbers to give.
     Namespace,
 }
 
@@ -86,7 +85,6 @@ impl LocalBackend {
             hierarchies: OnceLock::new(),
             launcher: Mutex::new(None),
             sandboxes: Mutex::new(HashMap::new()),
-            next_token: AtomicU64::new(0),
         }
     }
 
@@ -133,14 +131,14 @@ impl LocalBackend {
         }
     }
 
-    fn pids_mechanism(&self, pids: u32) -> Option<PidsMechanism> {
+    fn pids_mechanism(&self) -> PidsMechanism {
         if self.hierarchies().mechanism(Controller::Pids).is_some() {
-            return Some(PidsMechanism::Cgroup);
+            PidsMechanism::Cgroup
+        } else if rustix::process::geteuid().is_root() {
+            PidsMechanism::UserLimit
+        } else {
+            PidsMechanism::Namespace
         }
-        if rustix::process::geteuid().is_root() {
-            return Some(PidsMechanism::UserLimit);
-        }
-        (pids >= LEAST_NAMESPACE_PIDS).then_some(PidsMechanism::Namespace)
     }
 
     fn disk_bytes(&self, spec: &SandboxSpec) -> u64 {
@@ -156,7 +154,7 @@ impl LocalBackend {
         let disk_bytes = self.disk_bytes(spec);
         let limits = spec.limits();
         let pids = limits.pids.map_or(0, |pids| pids.get());
-        let mechanism = if pids > 0 { self.pids_mechanism(pids) } else { None };
+        let mechanism = (pids > 0).then(|| self.pids_mechanism());
         let only = |wanted| if mechanism == Some(wanted) { pids } else { 0 };
         CreateRequest {
             token,
@@ -179,11 +177,10 @@ impl LocalBackend {
 
     /// Asks a launcher for a sandbox; once more with a new one when the old one turns out to be gone.
     async fn provision(&self, spec: &SandboxSpec) -> Result<Provisioned> {
-        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringfence-{}-{token}", std::process::id());
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         let limits = spec.limits();
         let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
-        let cgroup = if asked { self.hierarchies().plan(&name, limits) } else { CgroupPlan::default() };
+        let cgroup = if asked { self.hierarchies().plan(limits) } else { CgroupPlan::default() };
         let request = LauncherRequest::Create(Box::new(self.request(spec, token, &cgroup)));
         for _ in 0..2 {
             let launcher = self.launcher()?;
@@ -286,8 +283,7 @@ impl LocalBackend {
         };
         let settings: Vec<String> = created
             .cgroup
-            .applied
-            .iter()
+            .to_read_back()
             .filter(|(its, ..)| *its == controller)
             .map(|(_, path, _)| {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -300,18 +296,18 @@ impl LocalBackend {
 
     fn pids_row(&self, field: SpecField, pids: u32, created: Option<&Provisioned>) -> EnforcementRow {
         let evidence = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
-        let row = match self.pids_mechanism(pids) {
-            Some(PidsMechanism::UserLimit) => EnforcementRow::new(
+        let row = match self.pids_mechanism() {
+            PidsMechanism::UserLimit => EnforcementRow::new(
                 field,
                 format!("RLIMIT_NPROC = {pids} of the sandbox's own user"),
                 evidence,
             ),
-            Some(PidsMechanism::Namespace) => {
-                EnforcementRow::new(field, format!("pid_max = {pids} of the pid namespace"), evidence)
-            }
-            Some(PidsMechanism::Cgroup) | None => {
-                self.limit_row(field, Controller::Pids, &pids.to_string(), created)
-            }
+            PidsMechanism::Namespace => EnforcementRow::new(
+                field,
+                format!("pid_max of the pid namespace, which leaves {pids} numbers"),
+                evidence,
+            ),
+            PidsMechanism::Cgroup => self.limit_row(field, Controller::Pids, &pids.to_string(), created),
         };
         EnforcementRow {
             strength: Some("counts the sandbox's agent, and a shim for each running command".to_owned()),
@@ -332,7 +328,7 @@ struct Provisioned {
 impl Provisioned {
     /// Reads every limit back: a kernel may take a value and keep another.
     fn check_limits(&self) -> Result<()> {
-        for (controller, path, asked) in &self.cgroup.applied {
+        for (controller, path, asked) in self.cgroup.to_read_back() {
             let kept = std::fs::read_to_string(path)
                 .map_err(|error| unexpected(CREATE, "read a limit back", error).terminal())?;
             if !is_at_most(kept.trim(), asked) {
@@ -444,7 +440,7 @@ impl Backend for LocalBackend {
             block_network: true,
             memory_limit: can(Controller::Memory),
             cpu_limit: can(Controller::Cpu),
-            pids_limit: self.pids_mechanism(u32::MAX).is_some(),
+            pids_limit: true,
             ..self.fixed_capabilities()
         }
     }
@@ -464,19 +460,9 @@ impl Backend for LocalBackend {
         if limits.cpus.is_some() && self.hierarchies().mechanism(Controller::Cpu).is_none() {
             return no_cgroup(SpecField::Cpus, Controller::Cpu);
         }
-        if let Some(pids) = limits.pids {
-            if pids.get() < LEAST_PIDS {
-                let message =
-                    format!("a command needs at least {LEAST_PIDS} processes, agent and shim included");
-                return Err(Error::refused(SCHEME, SpecField::Pids, message));
-            }
-            if self.pids_mechanism(pids.get()).is_none() {
-                let message = format!(
-                    "no pids cgroup can be written by this process, and without one {LEAST_NAMESPACE_PIDS} is the \
-                     lowest limit that the kernel enforces"
-                );
-                return Err(Error::refused(SCHEME, SpecField::Pids, message).hint(hint));
-            }
+        if limits.pids.is_some_and(|pids| pids.get() < LEAST_PIDS) {
+            let message = format!("a command needs at least {LEAST_PIDS} processes, agent and shim included");
+            return Err(Error::refused(SCHEME, SpecField::Pids, message));
         }
         if !matches!(spec.network(), NetworkPolicy::Blocked) {
             let field = match spec.network() {
@@ -520,8 +506,8 @@ impl Backend for LocalBackend {
             agent,
             environment: environment(spec, shell),
             shell: shell.as_str(),
-            memory: cgroup.memory.map(LimitWatch::new),
-            pids: cgroup.pids.map(LimitWatch::new),
+            memory: cgroup.memory,
+            pids: cgroup.pids,
         });
         if let Err(refusal) = limits {
             // The reason counts; a sandbox that cannot be destroyed ends with this process at the latest.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use ringfence_core::Limits;
 use rustix::fs::Access;
@@ -11,6 +12,9 @@ use crate::wire::{CgroupAction, CgroupStep, Subject};
 
 /// The accounting period of CPU quotas, in microseconds; the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
+
+/// How the directories of sandboxes begin; their owner's process follows.
+const PREFIX: &str = "ringfence-";
 
 /// Which controller a limit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,8 +79,10 @@ pub(crate) struct CgroupPlan {
     pub(crate) memory: Option<Counter>,
     /// Forks refused by the process limit.
     pub(crate) pids: Option<Counter>,
-    /// Where each limit can be read back: controller, file, value written.
-    pub(crate) applied: Vec<(Controller, PathBuf, String)>,
+    /// Values written: controller, file, value.
+    applied: Vec<(Controller, PathBuf, String)>,
+    /// The same for files that are not everywhere.
+    optional: Vec<(Controller, PathBuf, String)>,
 }
 
 impl Hierarchies {
@@ -116,8 +122,13 @@ impl Hierarchies {
         v2.controllers.contains(&controller).then_some("cgroup v2")
     }
 
-    /// Plans the work for the limits that a controller is there for; `name` is the directory's.
-    pub(crate) fn plan(&self, name: &str, limits: &Limits) -> CgroupPlan {
+    /// Plans the work for the limits that a controller is there for, in directories of a new name.
+    pub(crate) fn plan(&self, limits: &Limits) -> CgroupPlan {
+        static SWEEP: Once = Once::new();
+        SWEEP.call_once(|| self.sweep());
+        // The process, for the sweep; and a random part, because other pid namespaces have the same numbers.
+        let random = uuid::Uuid::new_v4().simple().to_string();
+        let name = &format!("{PREFIX}{}-{}", std::process::id(), &random[..12]);
         let mut plan = CgroupPlan::default();
         let mut v2: Vec<Controller> = Vec::new();
         for controller in Controller::ALL {
@@ -141,6 +152,24 @@ impl Hierarchies {
     }
 }
 
+impl Hierarchies {
+    /// Removes what owners left behind that were killed together with their launchers. A directory in use cannot be
+    /// removed, so at worst another's sandbox that is just being made is refused.
+    fn sweep(&self) {
+        let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
+        for entry in parents.flat_map(fs::read_dir).flatten().flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+            let is_gone =
+                |owner: &str| owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists();
+            if owner.is_some_and(is_gone) {
+                // In use, or another's: not ours to remove.
+                drop(fs::remove_dir(entry.path()));
+            }
+        }
+    }
+}
+
 impl CgroupPlan {
     fn step(&mut self, controller: Controller, action: CgroupAction) {
         self.steps.push(CgroupStep { subject: controller.subject(), action });
@@ -151,17 +180,26 @@ impl CgroupPlan {
         self.applied.push((controller, path, value));
     }
 
+    /// For a file that is there only where the kernel accounts for swap.
+    fn write_if_present(&mut self, controller: Controller, path: &Path, value: &str) {
+        self.step(controller, CgroupAction::WriteIfPresent(bytes(path), value.as_bytes().to_vec()));
+        self.optional.push((controller, path.to_owned(), value.to_owned()));
+    }
+
+    /// Every value written with the file to read it back from, without those that this kernel does not have.
+    pub(crate) fn to_read_back(&self) -> impl Iterator<Item = &(Controller, PathBuf, String)> {
+        let present = self.optional.iter().filter(|(_, path, _)| path.exists());
+        self.applied.iter().chain(present)
+    }
+
     fn add_v1(&mut self, controller: Controller, directory: &Path, limits: &Limits) {
         self.step(controller, CgroupAction::Own(bytes(directory)));
         match controller {
             Controller::Memory => {
                 let limit = limits.memory.map(|memory| memory.get().to_string()).unwrap_or_default();
                 self.write(controller, directory.join("memory.limit_in_bytes"), limit.clone());
-                // Swap counts too, where the kernel accounts for it: else a limit would only move memory to the disk.
-                let with_swap = directory.with_file_name("memory.memsw.limit_in_bytes");
-                if with_swap.exists() {
-                    self.write(controller, directory.join("memory.memsw.limit_in_bytes"), limit);
-                }
+                // Swap counts too: else a limit would only move memory to the disk.
+                self.write_if_present(controller, &directory.join("memory.memsw.limit_in_bytes"), &limit);
                 self.memory = Some(Counter { path: directory.join("memory.oom_control"), key: "oom_kill" });
             }
             Controller::Cpu => {
@@ -193,9 +231,7 @@ impl CgroupPlan {
                 Controller::Memory => {
                     let limit = limits.memory.map(|memory| memory.get().to_string()).unwrap_or_default();
                     self.write(*controller, directory.join("memory.max"), limit);
-                    if directory.with_file_name("memory.swap.max").exists() {
-                        self.write(*controller, directory.join("memory.swap.max"), "0".to_owned());
-                    }
+                    self.write_if_present(*controller, &directory.join("memory.swap.max"), "0");
                     self.memory = Some(Counter { path: directory.join("memory.events"), key: "oom_kill" });
                 }
                 Controller::Cpu => {

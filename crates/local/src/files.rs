@@ -55,26 +55,20 @@ pub(crate) async fn read(sandbox: &Sandbox, path: &GuestPath, limit_bytes: u64) 
 fn read_bounded(file: &OwnedFd, expected: u64, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let bound = usize::try_from(limit_bytes.saturating_add(1)).unwrap_or(usize::MAX);
     // One more than expected, so that the end is seen without growing.
-    let capacity =
-        usize::try_from(expected.saturating_add(1)).unwrap_or(usize::MAX).clamp(512, bound.max(512));
-    let mut content = vec![0u8; capacity];
-    let mut length = 0;
-    loop {
-        if length == content.len() {
-            content.resize(content.len() * 2, 0);
+    let first = usize::try_from(expected.saturating_add(1)).unwrap_or(usize::MAX).max(512);
+    let mut content = Vec::new();
+    while content.len() < bound {
+        if content.len() == content.capacity() {
+            let more = first.max(content.len()).min(bound - content.len());
+            // A sparse file can claim any size: refused, not the end of this process.
+            content.try_reserve_exact(more).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         }
-        let end = content.len().min(bound);
-        if length >= end {
-            break;
-        }
-        match rustix::io::read(file, &mut content[length..end]) {
+        match rustix::io::read(file, rustix::buffer::spare_capacity(&mut content)) {
             Ok(0) => break,
-            Ok(read) => length += read,
-            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    content.truncate(length);
     Ok(content)
 }
 
@@ -130,8 +124,8 @@ async fn open(
     let channel = sandbox.ask(operation, &request, &[]).await?;
     let (reply, fds) = answer(operation, sandbox, &channel).await?;
     match (reply, fds.into_iter().next()) {
-        (Reply::Opened { size }, Some(file)) => {
-            check_hostile(&file)
+        (Reply::Opened { .. }, Some(file)) => {
+            let size = check_hostile(&file)
                 .map_err(|error| unexpected(operation, "accept the sandbox's file", error))?;
             if size > limit_bytes {
                 return Err(too_large(operation, path, size, limit_bytes));
@@ -143,13 +137,14 @@ async fn open(
     }
 }
 
-/// A descriptor from inside is believed only when it is what a reader needs: anything else could block us or more.
-fn check_hostile(file: &OwnedFd) -> io::Result<()> {
+/// A descriptor from inside is believed only when it is what a reader needs: anything else could block us or more. Returns
+/// the size that the kernel says it has.
+fn check_hostile(file: &OwnedFd) -> io::Result<u64> {
     let stat = rustix::fs::fstat(file)?;
     let flags = rustix::fs::fcntl_getfl(file)?;
     let readable = !flags.contains(OFlags::PATH) && (flags & OFlags::ACCMODE) == OFlags::RDONLY;
     if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && readable {
-        return Ok(());
+        return Ok(u64::try_from(stat.st_size).unwrap_or_default());
     }
     Err(io::Error::from(io::ErrorKind::InvalidData))
 }

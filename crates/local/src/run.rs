@@ -12,12 +12,15 @@ use ringfence_core::{
     CommandRequest, CommandResult, Ending, Error, ErrorKind, Invocation, OutputLimit, OutputObserver, Result,
     Stdin, StreamName, TailBuffer,
 };
+use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, Interest};
 use tokio::time::Instant;
 
 use crate::SCHEME;
+use crate::cgroup::Counter;
 use crate::error::{lost, unexpected};
 use crate::sandbox::Sandbox;
 use crate::sys::watch;
@@ -32,7 +35,7 @@ const SHIM_GRACE: Duration = Duration::from_secs(10);
 /// What is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The most that can lie in a pipe when the command has ended; more comes only from processes it left behind.
+/// Room in a pipe as the kernel makes it; a command can ask for more.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// The longest single argument the kernel takes, with its NUL (MAX_ARG_STRLEN).
@@ -43,6 +46,7 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
     let workdir = request.workdir.as_ref().map(|path| path.as_bytes()).unwrap_or_default();
     let mut run = run_request(sandbox, &request.invocation, &request.env, workdir)?;
     run.timeout_millis = u64::try_from(request.timeout.get().as_millis()).unwrap_or(u64::MAX).max(1);
+    let limits = Struck::so_far(sandbox);
     let started = start(sandbox, run, !matches!(request.stdin, Stdin::Closed)).await?;
     let deadline = Instant::now() + request.timeout.get() + SHIM_GRACE;
     let limit = request.output_limit;
@@ -51,6 +55,7 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
         stdout: Stream::new(StreamName::Stdout, started.stdout, limit, request.observer.clone())?,
         stderr: Stream::new(StreamName::Stderr, started.stderr, limit, request.observer)?,
         input: started.input.map(|pipe| Input::new(pipe, request.stdin)).transpose()?,
+        limits,
     };
     let end = command.follow(deadline).await?;
     let result = command.finish(sandbox, end)?;
@@ -122,9 +127,12 @@ struct Started {
 
 async fn start(sandbox: &Sandbox, run: RunRequest, with_input: bool) -> Result<Started> {
     let pipe = || {
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
-            .map_err(|error| unexpected(OPERATION, "create a pipe", error.into()))
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // The sandbox's user is another one, who opens it by name: `tee /dev/stderr`, `cat /dev/stdin`. Nobody else can.
+        rustix::fs::fchmod(&read, Mode::from_raw_mode(0o666))?;
+        Ok((read, write))
     };
+    let pipe = || pipe().map_err(|error: Errno| unexpected(OPERATION, "create a pipe", error.into()));
     let (stdout, stdout_in) = pipe()?;
     let (stderr, stderr_in) = pipe()?;
     let input = if with_input { Some(pipe()?) } else { None };
@@ -139,6 +147,24 @@ struct Running {
     stdout: Stream,
     stderr: Stream,
     input: Option<Input>,
+    limits: Struck,
+}
+
+/// How often the limits had struck when the command started. What is counted until it ends may also be another's that
+/// ran meanwhile: the kernel counts per sandbox.
+struct Struck {
+    memory: u64,
+    pids: u64,
+}
+
+impl Struck {
+    fn so_far(sandbox: &Sandbox) -> Self {
+        Self { memory: count(&sandbox.memory), pids: count(&sandbox.pids) }
+    }
+}
+
+fn count(counter: &Option<Counter>) -> u64 {
+    counter.as_ref().map_or(0, Counter::read)
 }
 
 /// How the loop ended.
@@ -153,7 +179,7 @@ enum End {
 impl Running {
     async fn follow(&mut self, deadline: Instant) -> Result<End> {
         loop {
-            let Self { channel, stdout, stderr, input } = self;
+            let Self { channel, stdout, stderr, input, .. } = self;
             tokio::select! {
                 reply = channel.receive::<Reply>() => {
                     let reply = reply.map_err(|error| unexpected(OPERATION, "understand the sandbox", error))?;
@@ -187,10 +213,9 @@ impl Running {
             End::ShimGone => (Ending::Unknown, true),
         };
         let failed = !matches!(ending, Ending::Exited(0) | Ending::TimedOut);
-        let struck = |watch: &Option<_>| watch.as_ref().is_some_and(crate::sandbox::LimitWatch::struck);
-        if failed && struck(&sandbox.memory) {
+        if failed && self.limits.memory < count(&sandbox.memory) {
             ending = Ending::MemoryExceeded;
-        } else if matches!(ending, Ending::Exited(_)) && failed && struck(&sandbox.pids) {
+        } else if matches!(ending, Ending::Exited(_)) && failed && self.limits.pids < count(&sandbox.pids) {
             ending = Ending::PidsExceeded;
         }
         sandbox_lost |= !sandbox.is_alive();
@@ -216,13 +241,14 @@ impl Running {
                 (Ending::MemoryExceeded, "no more memory in this sandbox".to_owned())
             }
             NotStarted::Workdir => {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    SCHEME,
-                    OPERATION,
-                    "the working directory cannot be entered",
-                )
-                .source(cause));
+                let kind = match cause.kind() {
+                    io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
+                    io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+                    io::ErrorKind::NotFound => ErrorKind::NotFound,
+                    _ => ErrorKind::InvalidArgument,
+                };
+                let message = "the working directory cannot be entered";
+                return Err(Error::new(kind, SCHEME, OPERATION, message).source(cause));
             }
             NotStarted::Fork | NotStarted::Terminal if !sandbox.is_alive() => {
                 return Err(lost(OPERATION, &sandbox.id));
@@ -292,14 +318,16 @@ impl Stream {
     /// Takes what the command wrote before it ended, without waiting for those it left behind (P1, P30).
     fn drain(&mut self) {
         self.chunk.resize(CHUNK_BYTES, 0);
+        // The most that can lie in it now; more comes only from processes that were left behind.
+        let room = rustix::pipe::fcntl_getpipe_size(self.pipe.get_ref()).unwrap_or(PIPE_BYTES);
         let mut drained = 0;
-        while self.open && drained < PIPE_BYTES {
+        while self.open && drained < room {
             match rustix::io::read(self.pipe.get_ref(), self.chunk.as_mut_slice()) {
                 Ok(length) => {
                     drained += length;
                     self.taken(length);
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 // Empty, with someone still holding it: the end for us.
                 Err(_) => self.open = false,
             }

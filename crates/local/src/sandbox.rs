@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringfence_core::{Error, ErrorKind, Result, SandboxId};
@@ -34,28 +33,10 @@ pub(crate) struct Sandbox {
     pub(crate) environment: Vec<(String, String)>,
     /// The shell of [`ringfence_core::Invocation::Shell`].
     pub(crate) shell: &'static str,
-    pub(crate) memory: Option<LimitWatch>,
-    pub(crate) pids: Option<LimitWatch>,
-}
-
-/// A kernel counter of how often a limit struck, and how often that was reported.
-#[derive(Debug)]
-pub(crate) struct LimitWatch {
-    counter: Counter,
-    seen: AtomicU64,
-}
-
-impl LimitWatch {
-    pub(crate) fn new(counter: Counter) -> Self {
-        Self { counter, seen: AtomicU64::new(0) }
-    }
-
-    /// Whether the limit struck since this was asked last. With several commands at once it is known that it struck,
-    /// not which of them it struck: the first to end with a failure is told.
-    pub(crate) fn struck(&self) -> bool {
-        let now = self.counter.read();
-        self.seen.fetch_max(now, Ordering::Relaxed) < now
-    }
+    /// Kills by the memory limit.
+    pub(crate) memory: Option<Counter>,
+    /// Forks refused by the process limit.
+    pub(crate) pids: Option<Counter>,
 }
 
 impl Sandbox {

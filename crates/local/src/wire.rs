@@ -217,6 +217,8 @@ pub(crate) enum CgroupAction {
     Own(Vec<u8>),
     /// Write a value into a file.
     Write(Vec<u8>, Vec<u8>),
+    /// Write a value into a file that only some kernels have.
+    WriteIfPresent(Vec<u8>, Vec<u8>),
     /// Put the sandbox into the directory by its pid before it goes on (v1).
     Attach(Vec<u8>),
     /// Clone the sandbox straight into the directory (v2).
@@ -232,6 +234,7 @@ impl CgroupStep {
             CgroupAction::Write(path, value) => (2, path, Some(value)),
             CgroupAction::Attach(path) => (3, path, None),
             CgroupAction::CloneInto(path) => (4, path, None),
+            CgroupAction::WriteIfPresent(path, value) => (5, path, Some(value)),
         };
         writer.u8(code);
         writer.bytes(path);
@@ -250,6 +253,7 @@ impl CgroupStep {
             2 => CgroupAction::Write(path, reader.bytes()?),
             3 => CgroupAction::Attach(path),
             4 => CgroupAction::CloneInto(path),
+            5 => CgroupAction::WriteIfPresent(path, reader.bytes()?),
             _ => return Err(Malformed),
         };
         Ok(Self { subject, action })
@@ -666,6 +670,7 @@ mod tests {
                 CgroupAction::Write(b"/w".to_vec(), b"1".to_vec()),
                 CgroupAction::Attach(b"/a".to_vec()),
                 CgroupAction::CloneInto(b"/c".to_vec()),
+                CgroupAction::WriteIfPresent(b"/p".to_vec(), b"2".to_vec()),
             ]
             .into_iter()
             .zip(Subject::ALL)

@@ -109,6 +109,16 @@ pub(crate) fn reap() -> Result<Option<(libc::pid_t, Status)>> {
     wait(-1, libc::WNOHANG)
 }
 
+/// A child that a signal has stopped since this was asked last.
+pub(crate) fn stopped() -> Option<libc::pid_t> {
+    // SAFETY: all-zero is a valid buffer.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` outlives the call.
+    check(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, libc::WSTOPPED | libc::WNOHANG) }).ok()?;
+    // SAFETY: the call filled in the fields of a child, or left zeros when there is none.
+    Some(unsafe { info.si_pid() }).filter(|pid| *pid > 0)
+}
+
 /// Waits for one child to end.
 pub(crate) fn wait_for(pid: libc::pid_t) -> Result<Status> {
     loop {
@@ -198,6 +208,13 @@ pub(crate) fn prctl(option: libc::c_int, argument: libc::c_ulong) -> Result<libc
     let zero: libc::c_ulong = 0;
     // SAFETY: only called with options whose argument is an integer.
     check(unsafe { libc::prctl(option, argument, zero, zero, zero) })
+}
+
+/// Sets the name that process lists show: started from a memory file, it would be a descriptor number.
+pub(crate) fn set_name(name: &CStr) -> Result<()> {
+    let zero: libc::c_ulong = 0;
+    // SAFETY: the string outlives the call.
+    check(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), zero, zero, zero) }).map(|_| ())
 }
 
 /// Sets both values of a resource limit of this process.

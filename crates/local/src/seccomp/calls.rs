@@ -67,7 +67,11 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_getresgid,
     libc::SYS_getresuid,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_getrlimit,
+    // getrlimit: libc has no name for it on aarch64.
+    #[cfg(target_arch = "aarch64")]
+    163,
     libc::SYS_getrusage,
     libc::SYS_getsid,
     libc::SYS_getsockname,
@@ -154,7 +158,11 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_recvmmsg,
     libc::SYS_recvmsg,
     libc::SYS_removexattr,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_renameat,
+    // renameat: libc has no name for it on aarch64.
+    #[cfg(target_arch = "aarch64")]
+    38,
     libc::SYS_renameat2,
     libc::SYS_restart_syscall,
     libc::SYS_rseq,
@@ -201,7 +209,11 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_setresgid,
     libc::SYS_setresuid,
     libc::SYS_setreuid,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_setrlimit,
+    // setrlimit: libc has no name for it on aarch64.
+    #[cfg(target_arch = "aarch64")]
+    164,
     libc::SYS_setsid,
     libc::SYS_setsockopt,
     libc::SYS_setuid,
@@ -218,7 +230,11 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_statx,
     libc::SYS_symlinkat,
     libc::SYS_sync,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_sync_file_range,
+    // sync_file_range: libc has no name for it on aarch64.
+    #[cfg(target_arch = "aarch64")]
+    84,
     libc::SYS_syncfs,
     libc::SYS_sysinfo,
     libc::SYS_tee,
@@ -315,11 +331,11 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_utimes,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_vfork,
-    // io_pgetevents: libc has no name for it on x86-64.
+    // io_pgetevents: libc has no name for it.
     #[cfg(target_arch = "x86_64")]
     333,
     #[cfg(target_arch = "aarch64")]
-    libc::SYS_io_pgetevents,
+    292,
     // cachestat: libc has no name for it on every target; the number is the same on all.
     451,
     // fchmodat2: libc has no name for it on every target; the number is the same on all.
