@@ -186,7 +186,7 @@ fn place(root: BorrowedFd<'_>, entry: &ViewEntry) -> Result<(), Failure> {
             bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV),
         ),
         ViewEntry::Device(path, source) => {
-            (path, "show device", bind(root, path, source, mount::NO_SUID | mount::NO_EXEC))
+            (path, "show device", bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_EXEC))
         }
         ViewEntry::Writable(path, mode) => (path, "create writable directory", writable(root, path, *mode)),
     };
@@ -274,7 +274,7 @@ fn mask_proc(root: BorrowedFd<'_>) -> crate::sys::Result<()> {
 }
 
 fn mount_terminals(root: BorrowedFd<'_>) -> Result<(), Failure> {
-    let options = [(c"mode", c"0620"), (c"ptmxmode", c"0666")];
+    let options = [(c"mode", c"0620"), (c"ptmxmode", c"0666"), (c"max", c"256")];
     let terminals = mount::new_filesystem(c"devpts", &options, mount::NO_SUID | mount::NO_EXEC)
         .map_err(Failure::at("create /dev/pts"))?;
     mount::attach(terminals.as_fd(), Some(root), b"dev/pts").map_err(Failure::at("mount /dev/pts"))
@@ -292,7 +292,8 @@ fn open_standard_descriptors() -> Result<(), Failure> {
 }
 
 fn restrict(request: &CreateRequest) -> Result<(), Failure> {
-    process::set_limit(libc::RLIMIT_CORE, 0).map_err(Failure::at("forbid core dumps"))?;
+    // 1 rather than 0: the one value with which the kernel also starts no handler of a `|` pattern (S48).
+    process::set_limit(libc::RLIMIT_CORE, 1).map_err(Failure::at("forbid core dumps"))?;
     if request.user_processes > 0 {
         process::set_limit(libc::RLIMIT_NPROC, u64::from(request.user_processes))
             .map_err(Failure::about(Subject::Pids, "limit the processes of the sandbox's user"))?;

@@ -1,9 +1,24 @@
-//! What all suites need: a sandbox, a command, its result.
+//! What all suites need: a sandbox, a command, its result, and a look at the machine from outside.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::future::Future;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use ringfence_core::{
-    Backend, CommandRequest, CommandResult, Ending, Invocation, OutputLimit, SandboxId, SandboxSpec, Timeout,
+    Backend, Captured, CommandRequest, CommandResult, Ending, Error, ErrorKind, GuestPath, Invocation,
+    Limits, OutputLimit, SandboxId, SandboxSpec, Timeout,
 };
 use ringfence_local::{LocalBackend, LocalConfig};
+
+/// Names the file that a test appends to when a primitive is missing; see `xtask/src/skips.rs`.
+const SKIP_LOG: &str = "RINGFENCE_TEST_SKIP_LOG";
+
+/// What a busy machine may add to a time that a test asserts.
+pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 
 /// A backend with one sandbox.
 #[derive(Debug)]
@@ -22,7 +37,15 @@ pub(crate) struct Said {
 
 impl Said {
     pub(crate) fn ok(stdout: &str) -> Self {
-        Self { ending: Ending::Exited(0), stdout: stdout.to_owned(), stderr: String::new() }
+        Self::ended(Ending::Exited(0), stdout, "")
+    }
+
+    pub(crate) fn ended(ending: Ending, stdout: &str, stderr: &str) -> Self {
+        Self { ending, stdout: stdout.to_owned(), stderr: stderr.to_owned() }
+    }
+
+    pub(crate) fn timed_out(stdout: &str) -> Self {
+        Self::ended(Ending::TimedOut, stdout, "")
     }
 }
 
@@ -30,13 +53,30 @@ pub(crate) fn seconds(seconds: f64) -> Timeout {
     Timeout::from_secs_f64(seconds).unwrap()
 }
 
+pub(crate) fn limit(bytes: usize) -> OutputLimit {
+    OutputLimit::new(bytes).unwrap()
+}
+
+pub(crate) fn path(path: impl AsRef<[u8]>) -> GuestPath {
+    GuestPath::new(path.as_ref()).unwrap()
+}
+
 pub(crate) fn shell(command: &str, timeout: f64) -> CommandRequest {
-    CommandRequest::shell(command, seconds(timeout), OutputLimit::new(1 << 20).unwrap())
+    CommandRequest::shell(command, seconds(timeout), limit(1 << 20))
 }
 
 pub(crate) fn program(arguments: &[&str]) -> CommandRequest {
     let arguments = arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
-    CommandRequest::new(Invocation::Program(arguments), seconds(60.0), OutputLimit::new(1 << 20).unwrap())
+    CommandRequest::new(Invocation::Program(arguments), seconds(60.0), limit(1 << 20))
+}
+
+/// The result of a command whose output is complete and whose sandbox goes on.
+pub(crate) fn ended(ending: Ending, stdout: &str, stderr: &str) -> CommandResult {
+    CommandResult { ending, ..CommandResult::exited(0, stdout.to_owned(), stderr.to_owned()) }
+}
+
+pub(crate) fn complete(stdout: impl Into<Vec<u8>>) -> Captured {
+    Captured::complete(stdout.into())
 }
 
 impl Box {
@@ -48,6 +88,10 @@ impl Box {
         let backend = LocalBackend::new(LocalConfig::default());
         let id = backend.create(&spec).await.unwrap().id;
         Self { backend, id }
+    }
+
+    pub(crate) async fn limited(limits: Limits) -> Self {
+        Self::with(SandboxSpec::new().with_limits(limits)).await
     }
 
     pub(crate) async fn request(&self, request: CommandRequest) -> CommandResult {
@@ -66,4 +110,168 @@ impl Box {
             stderr: String::from_utf8_lossy(&result.stderr.bytes).into_owned(),
         }
     }
+
+    /// Runs a command that only prepares something.
+    pub(crate) async fn prepare(&self, command: &str) {
+        assert_eq!(self.run(command).await, Said::ok(""));
+    }
+
+    pub(crate) async fn read(&self, name: impl AsRef<[u8]>) -> Result<Vec<u8>, ErrorKind> {
+        let content = self.backend.read_file(&self.id, &path(name), 256 << 20).await;
+        content.map_err(|error| error.kind().clone())
+    }
+
+    pub(crate) async fn write(
+        &self,
+        name: impl AsRef<[u8]>,
+        content: impl AsRef<[u8]>,
+    ) -> Result<(), ErrorKind> {
+        let written = self.backend.write_file(&self.id, &path(name), content.as_ref()).await;
+        written.map_err(|error| error.kind().clone())
+    }
+
+    pub(crate) async fn destroy(&self) {
+        self.backend.destroy(&self.id).await.unwrap();
+    }
+}
+
+/// Awaits and measures.
+pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let started = Instant::now();
+    (work.await, started.elapsed())
+}
+
+/// Asserts that something took from `least` to `most` seconds, and what a busy machine adds.
+#[track_caller]
+pub(crate) fn assert_took(took: Duration, least: f64, most: f64) {
+    assert!(took >= Duration::from_secs_f64(least), "{took:?} is less than {least} s");
+    assert!(took <= Duration::from_secs_f64(most) + SLACK, "{took:?} is more than {most} s");
+}
+
+/// Looks every few milliseconds until `done`, at most `most_seconds`.
+pub(crate) async fn until(most_seconds: f64, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs_f64(most_seconds);
+    while Instant::now() < deadline {
+        if done() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    done()
+}
+
+/// A time to sleep, long enough for any test and unlike any other, so that it names a process on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marker(pub(crate) String);
+
+impl Marker {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let count = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(format!("300.{:07}{count:04}", std::process::id()))
+    }
+
+    /// The processes of this machine, seen from outside, whose arguments contain the marker.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        processes()
+            .filter(|pid| {
+                let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                arguments.windows(self.0.len()).any(|window| window == self.0.as_bytes())
+            })
+            .collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_dead(&self) {
+        assert_eq!(self.processes(), Vec::<u32>::new(), "processes marked {}", self.0);
+    }
+
+    pub(crate) async fn dies_within(&self, most_seconds: f64) -> bool {
+        until(most_seconds, || self.processes().is_empty()).await
+    }
+
+    pub(crate) async fn lives(&self) -> bool {
+        until(10.0, || !self.processes().is_empty()).await
+    }
+}
+
+impl std::fmt::Display for Marker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The children of a process.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    processes()
+        .filter(|pid| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line == format!("PPid:\t{parent}"))
+        })
+        .collect()
+}
+
+/// The directories of control groups that sandboxes of this machine have.
+pub(crate) fn cgroups() -> BTreeSet<PathBuf> {
+    fn walk(directory: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_directory && entry.file_name().to_string_lossy().starts_with("ringfence-") {
+                found.insert(entry.path());
+            } else if is_directory && depth > 0 {
+                walk(&entry.path(), depth - 1, found);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(Path::new("/sys/fs/cgroup"), 4, &mut found);
+    found
+}
+
+/// The control group directories that the process is in and that belong to sandboxes.
+pub(crate) fn cgroups_of(pid: u32) -> BTreeSet<PathBuf> {
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let names: Vec<&str> = own.lines().filter_map(|line| line.rsplit('/').next()).collect();
+    cgroups().into_iter().filter(|path| names.iter().any(|name| path.ends_with(name))).collect()
+}
+
+pub(crate) fn mounts() -> String {
+    fs::read_to_string("/proc/self/mountinfo").unwrap()
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether this machine and user can limit memory, processors and processes by control groups.
+pub(crate) fn has_cgroups() -> bool {
+    let claimed = LocalBackend::new(LocalConfig::default()).capabilities();
+    claimed.memory_limit && claimed.cpu_limit
+}
+
+/// Says that a test cannot run here, where that is counted.
+pub(crate) fn skip(test: &str, missing: &str) {
+    let line = format!("skipped: {test}: {missing}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    if let Some(log) = std::env::var_os(SKIP_LOG) {
+        fs::OpenOptions::new().append(true).open(log).unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// Whether commands find a program; where not, the test is skipped.
+pub(crate) fn has_program(test: &str, name: &str) -> bool {
+    let present = ["/usr/bin", "/bin"].iter().any(|directory| Path::new(directory).join(name).exists());
+    if !present {
+        skip(test, name);
+    }
+    present
+}
+
+/// What a test asserts of an error: kind, whether it ends the run, and a named fact.
+pub(crate) fn facts(error: &Error, fact: &str) -> (ErrorKind, bool, Option<String>) {
+    (error.kind().clone(), error.is_terminal(), error.fact(fact).map(str::to_owned))
 }
