@@ -1,7 +1,7 @@
 //! File operations inside the sandbox's view, by descriptor. The kernel resolves every name in the sandbox's own mount
 //! namespace with the sandbox's own user, so there is nothing a symbolic link could reach that a command could not.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::sys::{Errno, file, process};
 use crate::transport;
@@ -57,7 +57,19 @@ fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<(std::os::fd::Owne
     let fd = file::open(Some(workdir), path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0)?;
     let metadata = file::metadata(fd.as_fd())?;
     check_regular(metadata)?;
+    // Files of `/proc` have no size.
+    if metadata.size == 0 && is_about_this_process(fd.as_fd())? {
+        return Err(Errno(libc::EACCES).into());
+    }
     Ok((fd, metadata.size))
+}
+
+/// Whether a file shows this process or the agent, of which the kernel lets us see more than any command (S12).
+fn is_about_this_process(fd: BorrowedFd<'_>) -> Done<bool> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let place = file::read_link(None, link.as_bytes())?;
+    let own = format!("/proc/{}/", process::getpid());
+    Ok(place.starts_with(b"/proc/1/") || place.starts_with(own.as_bytes()))
 }
 
 fn check_regular(metadata: file::Metadata) -> Done<()> {

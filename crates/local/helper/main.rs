@@ -17,12 +17,13 @@ mod shim;
 mod sys;
 mod transport;
 mod tree;
-#[path = "../src/wire.rs"]
+#[path = "../src/wire/mod.rs"]
 mod wire;
 
 fn main() {
-    // The owner passes its own process number, so that a launcher that starts after its owner died can tell.
-    let owner = std::env::args().nth(1).and_then(|argument| argument.parse().ok());
+    // The owner passes its own process number, so that a launcher that starts after its owner died can tell. Not as an
+    // argument: every sandbox shows the arguments of its first process.
+    let owner = std::env::var("RINGFENCE_OWNER").ok().and_then(|owner| owner.parse().ok());
     let status = match owner {
         Some(owner) => launcher::run(owner),
         None => 2,

@@ -185,9 +185,11 @@ fn place(root: BorrowedFd<'_>, entry: &ViewEntry) -> Result<(), Failure> {
             "show host path read-only at",
             bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV),
         ),
-        ViewEntry::Device(path, source) => {
-            (path, "show device", bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_EXEC))
-        }
+        ViewEntry::Device(path, source) => (
+            path,
+            "show device",
+            bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_EXEC),
+        ),
         ViewEntry::Writable(path, mode) => (path, "create writable directory", writable(root, path, *mode)),
     };
     result.map_err(|errno| Failure {

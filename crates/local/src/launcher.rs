@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,8 +32,9 @@ impl Launcher {
         let (control, theirs) = transport::pair()?;
         // The kernel opens the path in the new process before it closes what is closed on exec.
         let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-            .arg(std::process::id().to_string())
+            .arg0("ringfence")
             .env_clear()
+            .env("RINGFENCE_OWNER", std::process::id().to_string())
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -1,8 +1,4 @@
-//! The embedded Linux backend of Ringfence.
-//!
-//! A sandbox is a process tree in namespaces of its own, below a small static launcher that this library starts from a sealed
-//! memory file: no daemon, no container engine, no files left on disk, as root or as an ordinary user. What this kernel
-//! cannot enforce is refused by the field's name.
+#![doc = include_str!("../README.md")]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("ringfence-local is for Linux; use a hosted backend elsewhere");

@@ -145,7 +145,6 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pread64,
     libc::SYS_preadv,
     libc::SYS_preadv2,
-    libc::SYS_prlimit64,
     libc::SYS_pselect6,
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
@@ -181,10 +180,6 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
     libc::SYS_sched_rr_get_interval,
-    libc::SYS_sched_setaffinity,
-    libc::SYS_sched_setattr,
-    libc::SYS_sched_setparam,
-    libc::SYS_sched_setscheduler,
     libc::SYS_sched_yield,
     libc::SYS_seccomp,
     libc::SYS_semctl,
@@ -209,11 +204,6 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_setresgid,
     libc::SYS_setresuid,
     libc::SYS_setreuid,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_setrlimit,
-    // setrlimit: libc has no name for it on aarch64.
-    #[cfg(target_arch = "aarch64")]
-    164,
     libc::SYS_setsid,
     libc::SYS_setsockopt,
     libc::SYS_setuid,

@@ -60,10 +60,10 @@ enum Verdict {
         argument: u32,
         bits: u32,
     },
-    /// Fails with EPERM when the argument is one of two values.
+    /// Fails with EPERM when the argument is one of these values.
     ForbidValues {
         argument: u32,
-        values: [u32; 2],
+        values: &'static [u32],
     },
     /// Fails with EPERM unless the argument is one of two values.
     OnlyValues {
@@ -72,20 +72,44 @@ enum Verdict {
     },
     /// Allows local, IPv4, IPv6 and routing-netlink sockets (S19).
     SocketFamilies,
+    /// `setrlimit`: a new limit for core dumps is taken without effect (S48).
+    SetLimit,
+    /// `prlimit64`: the same, and the first process is out of reach.
+    SetLimitOf,
 }
 
+/// The agent's number inside. A processor time limit would end even the first process, a descriptor limit make it deaf.
+const AGENT: u32 = 1;
+
+/// The protocols of IPv4 and IPv6 sockets: default, ICMP, TCP, UDP, ICMPv6, MPTCP. Others would load kernel code by name (S19).
+const INTERNET_PROTOCOLS: [u32; 6] = [0, 1, 6, 17, 58, 262];
+/// What datagram, stream and raw sockets have in common: none of these bits in their type.
+const OTHER_SOCKET_TYPES: u32 = 0xc;
+
+#[cfg(target_arch = "x86_64")]
+const SETRLIMIT: libc::c_long = libc::SYS_setrlimit;
+/// libc has no name for it on aarch64.
+#[cfg(target_arch = "aarch64")]
+const SETRLIMIT: libc::c_long = 164;
+
 /// Calls whose arguments decide.
-const CHECKED: [(libc::c_long, Verdict); 7] = [
+const CHECKED: [(libc::c_long, Verdict); 13] = [
     (libc::SYS_clone, Verdict::ForbidBits { argument: 0, bits: NEW_NAMESPACES }),
     (libc::SYS_unshare, Verdict::ForbidBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME_NAMESPACE }),
     // Its flags lie in memory, where a filter cannot look; libraries fall back to clone.
     (libc::SYS_clone3, Verdict::Fail(libc::ENOSYS)),
     (libc::SYS_socket, Verdict::SocketFamilies),
     (libc::SYS_socketpair, Verdict::SocketFamilies),
-    // TIOCSTI types into a terminal, TIOCLINUX pastes into a console (S11).
-    (libc::SYS_ioctl, Verdict::ForbidValues { argument: 1, values: [0x5412, 0x541c] }),
+    // TIOCSTI types into a terminal, TIOCLINUX pastes into a console (S11), TIOCSETD loads line disciplines by number.
+    (libc::SYS_ioctl, Verdict::ForbidValues { argument: 1, values: &[0x5412, 0x541c, 0x5423] }),
     // The default, or only asking.
     (libc::SYS_personality, Verdict::OnlyValues { argument: 0, values: [0, 0xffff_ffff] }),
+    (SETRLIMIT, Verdict::SetLimit),
+    (libc::SYS_prlimit64, Verdict::SetLimitOf),
+    (libc::SYS_sched_setaffinity, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
+    (libc::SYS_sched_setattr, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
+    (libc::SYS_sched_setparam, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
+    (libc::SYS_sched_setscheduler, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
 ];
 
 /// The filter as the kernel takes it: 8 bytes an instruction.
@@ -174,13 +198,12 @@ fn decide(verdict: Verdict) -> Vec<Instruction> {
         Verdict::ForbidBits { argument, bits } => {
             vec![load(offset_argument(argument)), jump(JUMP_IF_ANY_BIT, bits, 1, 0), give(ALLOW), forbidden]
         }
-        Verdict::ForbidValues { argument, values: [first, second] } => vec![
-            load(offset_argument(argument)),
-            jump(JUMP_IF_EQUAL, first, 2, 0),
-            jump(JUMP_IF_EQUAL, second, 1, 0),
-            give(ALLOW),
-            forbidden,
-        ],
+        Verdict::ForbidValues { argument, values } => {
+            let mut code = vec![load(offset_argument(argument))];
+            code.extend(any_of(values));
+            code.extend([give(ALLOW), forbidden]);
+            code
+        }
         Verdict::OnlyValues { argument, values: [first, second] } => vec![
             load(offset_argument(argument)),
             jump(JUMP_IF_EQUAL, first, 2, 0),
@@ -188,20 +211,68 @@ fn decide(verdict: Verdict) -> Vec<Instruction> {
             forbidden,
             give(ALLOW),
         ],
-        Verdict::SocketFamilies => vec![
+        Verdict::SocketFamilies => {
+            let internet = internet_socket();
+            let mut code = vec![
+                load(offset_argument(0)),
+                jump(JUMP_IF_EQUAL, libc::AF_INET.cast_unsigned(), 4, 0),
+                jump(JUMP_IF_EQUAL, libc::AF_INET6.cast_unsigned(), 3, 0),
+                jump(JUMP_IF_EQUAL, libc::AF_UNIX.cast_unsigned(), 0, 1),
+                give(ALLOW),
+                jump(JUMP, internet.len() as u32, 0, 0),
+            ];
+            code.extend(internet);
+            code.extend([
+                jump(JUMP_IF_EQUAL, libc::AF_NETLINK.cast_unsigned(), 1, 0),
+                give(fail_with(libc::EAFNOSUPPORT)),
+                load(offset_argument(2)),
+                // Only the routing protocol, which programs list interfaces with (P93).
+                jump(JUMP_IF_EQUAL, libc::NETLINK_ROUTE.cast_unsigned(), 0, 1),
+                give(ALLOW),
+                give(fail_with(libc::EPROTONOSUPPORT)),
+            ]);
+            code
+        }
+        Verdict::SetLimit => vec![
             load(offset_argument(0)),
-            jump(JUMP_IF_EQUAL, libc::AF_UNIX.cast_unsigned(), 6, 0),
-            jump(JUMP_IF_EQUAL, libc::AF_INET.cast_unsigned(), 5, 0),
-            jump(JUMP_IF_EQUAL, libc::AF_INET6.cast_unsigned(), 4, 0),
-            jump(JUMP_IF_EQUAL, libc::AF_NETLINK.cast_unsigned(), 1, 0),
-            give(fail_with(libc::EAFNOSUPPORT)),
-            load(offset_argument(2)),
-            // Only the routing protocol, which programs list interfaces with (P93).
-            jump(JUMP_IF_EQUAL, libc::NETLINK_ROUTE.cast_unsigned(), 0, 1),
+            jump(JUMP_IF_EQUAL, libc::RLIMIT_CORE, 0, 1),
+            give(fail_with(0)),
             give(ALLOW),
-            give(fail_with(libc::EPROTONOSUPPORT)),
+        ],
+        Verdict::SetLimitOf => vec![
+            load(offset_argument(0)),
+            jump(JUMP_IF_EQUAL, AGENT, 0, 1),
+            forbidden,
+            load(offset_argument(1)),
+            jump(JUMP_IF_EQUAL, libc::RLIMIT_CORE, 0, 5),
+            // Only asking: the pointer to the new limit is null in both halves.
+            load(offset_argument(2)),
+            jump(JUMP_IF_EQUAL, 0, 0, 2),
+            load(offset_argument(2) + 4),
+            jump(JUMP_IF_EQUAL, 0, 1, 0),
+            give(fail_with(0)),
+            give(ALLOW),
         ],
     }
+}
+
+/// Type and protocol of a socket of the internet.
+fn internet_socket() -> Vec<Instruction> {
+    let mut code = vec![
+        load(offset_argument(1)),
+        jump(JUMP_IF_ANY_BIT, OTHER_SOCKET_TYPES, 0, 1),
+        give(fail_with(libc::ESOCKTNOSUPPORT)),
+        load(offset_argument(2)),
+    ];
+    code.extend(any_of(&INTERNET_PROTOCOLS));
+    code.extend([give(fail_with(libc::EPROTONOSUPPORT)), give(ALLOW)]);
+    code
+}
+
+/// Skips the instruction behind it when the accumulator is any of the values.
+fn any_of(values: &[u32]) -> impl Iterator<Item = Instruction> {
+    let count = values.len();
+    values.iter().enumerate().map(move |(index, value)| jump(JUMP_IF_EQUAL, *value, (count - index) as u8, 0))
 }
 
 const fn load(offset: u32) -> Instruction {

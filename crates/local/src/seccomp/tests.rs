@@ -7,7 +7,7 @@ fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u64;
     let word = |offset: u32| match offset {
         OFFSET_NUMBER => number,
         OFFSET_ARCHITECTURE => architecture,
-        offset => arguments[(offset as usize - 16) / 8] as u32,
+        offset => (arguments[(offset as usize - 16) / 8] >> (8 * (offset % 8))) as u32,
     };
     let (mut accumulator, mut at) = (0, 0);
     loop {
@@ -86,7 +86,7 @@ fn s_13_new_namespaces_are_refused_in_any_combination() {
 
 #[test]
 fn s_11_typing_into_terminals_is_refused_whatever_the_high_bits() {
-    for request in [0x5412u64, 0x1_0000_5412, 0x541c, 0xffff_ffff_0000_541c] {
+    for request in [0x5412u64, 0x1_0000_5412, 0x541c, 0xffff_ffff_0000_541c, 0x5423, 0x1_0000_5423] {
         assert_eq!(call(libc::SYS_ioctl, [0, request, 0, 0, 0, 0]), fail_with(libc::EPERM));
     }
     for request in [0x5413u64, 0x5410, 0x5401] {
@@ -106,7 +106,59 @@ fn s_19_only_four_socket_families() {
     for protocol in 1..30u64 {
         let netlink = call(libc::SYS_socket, [16, 3, protocol, 0, 0, 0]);
         assert_eq!(netlink, fail_with(libc::EPROTONOSUPPORT), "netlink protocol {protocol}");
-        assert_eq!(call(libc::SYS_socket, [2, 1, protocol, 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn s_19_internet_sockets_of_known_types_and_protocols_only() {
+    for family in [2, 10] {
+        for kind in 0..11u64 {
+            let expected = if kind < 4 { ALLOW } else { fail_with(libc::ESOCKTNOSUPPORT) };
+            // SOCK_CLOEXEC and SOCK_NONBLOCK change nothing.
+            for flags in [0, 0o2_000_000, 0o2_004_000] {
+                assert_eq!(
+                    call(libc::SYS_socket, [family, kind | flags, 0, 0, 0, 0]),
+                    expected,
+                    "type {kind}"
+                );
+            }
+        }
+        for protocol in 0..300u64 {
+            let known = INTERNET_PROTOCOLS.contains(&(protocol as u32));
+            let expected = if known { ALLOW } else { fail_with(libc::EPROTONOSUPPORT) };
+            assert_eq!(call(libc::SYS_socket, [family, 1, protocol, 0, 0, 0]), expected, "{protocol}");
+        }
+    }
+    // Local sockets have more types and no protocols.
+    assert_eq!(call(libc::SYS_socketpair, [1, 5, 0, 0, 0, 0]), ALLOW);
+}
+
+#[test]
+fn s_48_the_limit_of_core_dumps_stays() {
+    let core = u64::from(libc::RLIMIT_CORE);
+    for resource in 0..16u64 {
+        let expected = if resource == core { fail_with(0) } else { ALLOW };
+        assert_eq!(call(SETRLIMIT, [resource, 1, 0, 0, 0, 0]), expected);
+        for new in [1u64, 1 << 32, u64::MAX] {
+            assert_eq!(call(libc::SYS_prlimit64, [0, resource, new, 0, 0, 0]), expected);
+        }
+        assert_eq!(call(libc::SYS_prlimit64, [77, resource, 0, 1, 0, 0]), ALLOW);
+        assert_eq!(call(libc::SYS_prlimit64, [1, resource, 1, 0, 0, 0]), fail_with(libc::EPERM));
+    }
+}
+
+#[test]
+fn the_first_process_keeps_its_priority() {
+    for number in [
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
+    ] {
+        assert_eq!(call(number, [1, 0, 0, 0, 0, 0]), fail_with(libc::EPERM));
+        assert_eq!(call(number, [1 << 32 | 1, 0, 0, 0, 0, 0]), fail_with(libc::EPERM));
+        assert_eq!(call(number, [0; 6]), ALLOW);
+        assert_eq!(call(number, [11, 0, 0, 0, 0, 0]), ALLOW);
     }
 }
 

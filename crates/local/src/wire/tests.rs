@@ -1,0 +1,118 @@
+//! Every message survives, and no part of one is taken for one.
+
+use super::*;
+
+fn create() -> LauncherRequest {
+    LauncherRequest::Create(Box::new(CreateRequest {
+        token: 7,
+        uid: 1000,
+        host_name: b"sandbox".to_vec(),
+        view: vec![
+            ViewEntry::Directory(b"a".to_vec()),
+            ViewEntry::File(b"a/f".to_vec(), b"content".to_vec()),
+            ViewEntry::Symlink(b"l".to_vec(), b"a/f".to_vec()),
+            ViewEntry::Bind(b"usr".to_vec(), b"/usr".to_vec()),
+            ViewEntry::Device(b"dev/null".to_vec(), b"/dev/null".to_vec()),
+            ViewEntry::Writable(b"tmp".to_vec(), 0o1777),
+        ],
+        disk_bytes: 1 << 40,
+        inodes: 5,
+        workdir: b"/workspace".to_vec(),
+        cgroup: [
+            CgroupAction::Ensure(b"/e".to_vec()),
+            CgroupAction::Own(b"/o".to_vec()),
+            CgroupAction::Write(b"/w".to_vec(), b"1".to_vec()),
+            CgroupAction::Attach(b"/a".to_vec()),
+            CgroupAction::CloneInto(b"/c".to_vec()),
+            CgroupAction::WriteIfPresent(b"/p".to_vec(), b"2".to_vec()),
+        ]
+        .into_iter()
+        .zip(Subject::ALL)
+        .map(|(action, subject)| CgroupStep { subject, action })
+        .collect(),
+        pid_max: 1,
+        user_processes: 2,
+        cpus: 3,
+        filter: vec![0; 16],
+        lifetime_millis: u64::MAX,
+    }))
+}
+
+fn requests() -> Vec<AgentRequest> {
+    let run = RunRequest {
+        arguments: vec![b"sh".to_vec(), vec![0xff]],
+        search: vec![b"/bin".to_vec()],
+        environment: vec![b"A=1".to_vec()],
+        workdir: b"x".to_vec(),
+        timeout_millis: 9,
+        terminal: Some((24, 80)),
+    };
+    vec![
+        AgentRequest::Run(RunRequest { terminal: None, ..run.clone() }),
+        AgentRequest::Run(run),
+        AgentRequest::Read { path: b"p".to_vec() },
+        AgentRequest::Write { path: b"p".to_vec(), size: 3, content: Some(b"abc".to_vec()) },
+        AgentRequest::Write { path: b"p".to_vec(), size: 3, content: None },
+        AgentRequest::List { path: b".".to_vec() },
+    ]
+}
+
+fn replies() -> Vec<Reply> {
+    let mut replies = vec![
+        Reply::Exited(3),
+        Reply::Signalled(9),
+        Reply::TimedOut,
+        Reply::Unstoppable,
+        Reply::Terminal,
+        Reply::Opened { size: 1 << 33 },
+        Reply::Written,
+        Reply::Entries(vec![Entry { name: vec![0xff, b'\n'], kind: 8, size: 4 }]),
+        Reply::EndOfEntries,
+    ];
+    replies.extend(NOT_STARTED.map(|step| Reply::NotStarted(step, 2)));
+    replies.extend(FILE_FAULTS.map(|fault| Reply::FileFailed(fault, 20)));
+    replies
+}
+
+fn round_trip<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
+    let bytes = message.encode();
+    assert_eq!(M::decode(&bytes).as_ref(), Ok(message));
+    // Neither a torn nor a longer message is taken for a message.
+    for length in 0..bytes.len() {
+        assert_eq!(M::decode(&bytes[..length]), Err(Malformed), "{message:?} cut to {length}");
+    }
+    assert_eq!(M::decode(&[bytes.as_slice(), b"x"].concat()), Err(Malformed));
+}
+
+#[test]
+fn every_message_survives_and_no_part_of_one_does() {
+    round_trip(&create());
+    round_trip(&LauncherRequest::Destroy { token: 3 });
+    requests().iter().for_each(round_trip);
+    replies().iter().for_each(round_trip);
+    round_trip(&CreateReply::Ready { landlock_abi: 6 });
+    for subject in Subject::ALL {
+        round_trip(&CreateReply::Failed { subject, step: "mount".to_owned(), errno: 1 });
+    }
+}
+
+#[test]
+fn a_lying_count_reserves_nothing() {
+    let mut bytes = vec![8];
+    bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(Reply::decode(&bytes), Err(Malformed));
+}
+
+#[test]
+fn a_changed_byte_never_panics() {
+    for reply in replies() {
+        let bytes = reply.encode();
+        for index in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[index] = value;
+                drop(Reply::decode(&changed));
+            }
+        }
+    }
+}
