@@ -1,3 +1,10 @@
+mod security_support;
 mod support;
 
 mod commands;
+mod output;
+mod security_calls;
+mod security_input;
+mod security_network;
+mod security_processes;
+mod security_view;

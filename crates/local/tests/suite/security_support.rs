@@ -1,0 +1,174 @@
+//! What the security suites share: the same Python probe run inside a sandbox and on the host, so that every refusal has a
+//! positive control.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use ringfence_core::{Ending, SandboxSpec};
+use ringfence_local::{LocalBackend, LocalConfig};
+
+use super::support::{Box, program};
+
+/// The interpreter that the host and the sandbox's view have in common.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Calls by number with exact errors, and attempts by name.
+const PRELUDE: &str = r"
+import ctypes, errno, os, signal, socket, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+def call(*arguments):
+    ctypes.set_errno(0)
+    arguments = [ctypes.c_ulong(a & (2**64 - 1)) if isinstance(a, int) else a for a in arguments]
+    result = libc.syscall(*arguments)
+    return 'ok' if result >= 0 else errno.errorcode[ctypes.get_errno()]
+def attempt(act, *arguments):
+    try:
+        act(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return 'ok'
+def child(act):
+    'What a child that acts ends with: ok, an error, or the signal that ended it.'
+    read, write = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, act().encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    said = b''
+    while part := os.read(read, 65536):
+        said += part
+    os.close(read)
+    status = os.waitpid(pid, 0)[1]
+    return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else said.decode()
+";
+
+/// Notes that a test found a primitive missing, where the runner counts that.
+pub(crate) fn skipped(test: &str, missing: &str) {
+    let line = format!("skipped: {test}: {missing}\n");
+    eprint!("{line}");
+    if let Some(log) = std::env::var_os("RINGFENCE_TEST_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// Whether probes can run; otherwise notes the skip.
+pub(crate) fn has_python(test: &str) -> bool {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    let works = *WORKS.get_or_init(|| {
+        let ctypes = Command::new(PYTHON).args(["-ISc", "import ctypes"]).stderr(Stdio::null()).status();
+        ctypes.is_ok_and(|status| status.success())
+    });
+    if !works {
+        skipped(test, "python3 with ctypes in /usr/bin");
+    }
+    works
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A program for [`PYTHON`].
+pub(crate) fn script(probe: &str) -> String {
+    format!("{PRELUDE}\n{probe}")
+}
+
+/// Runs a probe in the sandbox and returns what it printed.
+pub(crate) async fn inside(sandbox: &Box, probe: &str) -> String {
+    let result = sandbox.request(program(&[PYTHON, "-ISc", &script(probe)])).await;
+    let stderr = String::from_utf8_lossy(&result.stderr.bytes).into_owned();
+    assert_eq!((result.ending, stderr.as_str()), (Ending::Exited(0), ""));
+    String::from_utf8_lossy(&result.stdout.bytes).into_owned()
+}
+
+/// Runs a probe on the host, in a session of its own, and returns what it printed.
+pub(crate) fn outside(probe: &str) -> String {
+    let probe = script(&format!("os.setsid()\n{probe}"));
+    let output = Command::new(PYTHON).args(["-ISc", &probe]).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// `name value` lines as a map.
+pub(crate) fn lines(text: &str) -> BTreeMap<String, String> {
+    let pair = |line: &str| line.split_once(' ').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    text.lines().map(|line| pair(line).unwrap_or_else(|| panic!("{line:?} is no pair"))).collect()
+}
+
+/// A sandbox with host paths in its view.
+pub(crate) async fn showing(paths: &[&Path]) -> Box {
+    use ringfence_core::Backend;
+
+    let mut config = LocalConfig::default();
+    config.read_only_paths = paths.iter().map(|path| path.to_path_buf()).collect();
+    let backend = LocalBackend::new(config);
+    let id = backend.create(&SandboxSpec::new()).await.unwrap().id;
+    Box { backend, id }
+}
+
+/// A process of the host, of the user that runs the tests, that must live through the test.
+#[derive(Debug)]
+pub(crate) struct Canary(Child);
+
+impl Canary {
+    pub(crate) fn new() -> Self {
+        Self(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn assert_alive(&mut self) {
+        assert_eq!(self.0.try_wait().unwrap(), None);
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The first process of the sandbox of this test, by its number on the host.
+pub(crate) fn agent_on_host() -> u32 {
+    child_of(launcher_on_host())
+}
+
+/// The launcher of this test, by its number on the host.
+pub(crate) fn launcher_on_host() -> u32 {
+    child_of(std::process::id())
+}
+
+fn child_of(parent: u32) -> u32 {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let is_canary = std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"sleep\n");
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        if fields.get(1).and_then(|parent| parent.parse::<u32>().ok()) == Some(parent) && !is_canary {
+            found.push(pid);
+        }
+    }
+    assert_eq!(found.len(), 1, "children of {parent}: {found:?}");
+    found[0]
+}
+
+/// Whether the kernel says that it has Landlock, asked from inside.
+pub(crate) async fn has_landlock(sandbox: &Box) -> bool {
+    let probe = format!("print(libc.syscall({}, 0, 0, 1) > 0)", libc::SYS_landlock_create_ruleset);
+    inside(sandbox, &probe).await == "True\n"
+}
