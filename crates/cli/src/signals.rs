@@ -126,3 +126,27 @@ async fn one_byte(stream: &UnixStream) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_is_noted_and_the_second_abandons_what_still_runs() {
+        let signals = Signals::new().unwrap();
+        let mut first = None;
+        kill_process(getpid(), Signal::INT).unwrap();
+        let finished = signals.shield(&mut first, async {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            7
+        });
+        assert_eq!((finished.await, first), (Some(7), Some(Interrupt::Interrupt)));
+        let abandoned = signals.shield(&mut first, async {
+            kill_process(getpid(), Signal::TERM).unwrap();
+            std::future::pending::<()>().await;
+        });
+        assert_eq!((abandoned.await, first), (None, Some(Interrupt::Terminate)));
+    }
+}
