@@ -1,3 +1,9 @@
 //! The local backend on the machine the tests run on.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "helpers of tests fail the test and name what they skip; clippy sees only the tests themselves"
+)]
+
 mod suite;

@@ -2,9 +2,7 @@
 
 use ringfence_core::{Backend, Ending, SandboxSpec};
 
-use super::security_support::{
-    Canary, agent_on_host, has_python, inside, is_root, launcher_on_host, lines, outside, script,
-};
+use super::security_support::{Canary, Machinery, has_python, inside, is_root, lines, outside, script};
 use super::support::{Box, Said, program, shell};
 
 #[tokio::test]
@@ -171,7 +169,7 @@ async fn no_signal_from_inside_harms_the_first_process() {
         return;
     }
     let sandbox = Box::new().await;
-    let agent = agent_on_host();
+    let machinery = Machinery::of(&sandbox).await;
     let probe = format!(
         r"
 for number in range(1, 65):
@@ -190,7 +188,7 @@ print('pidfd', call({send}, fd, 9, 0, 0))
     assert_eq!(found.lines().count(), 66);
     assert!(found.lines().all(|line| line.split(' ').skip(1).all(|outcome| outcome == "ok")), "{found}");
     assert_eq!(sandbox.run("echo alive").await, Said::ok("alive\n"));
-    assert_eq!(agent_on_host(), agent);
+    assert_eq!(Machinery::of(&sandbox).await, machinery);
     // Control: the same signal ends a process that is no first one.
     assert_eq!(
         outside(
@@ -253,7 +251,7 @@ async fn s_51_killing_everything_reaches_nothing_outside() {
     // By number, of this user: there is no such process.
     if has_python("s_51_killing_everything_reaches_nothing_outside") {
         let probe = |pid: u32| format!("print(attempt(os.kill, {pid}, 0), attempt(os.killpg, {pid}, 0))");
-        for pid in [canary.pid(), std::process::id(), launcher_on_host()] {
+        for pid in [canary.pid(), std::process::id(), Machinery::of(&sandbox).await.launcher] {
             // Small numbers can be somebody's inside.
             if pid > 1000 {
                 assert_eq!(inside(&sandbox, &probe(pid)).await, "ESRCH ESRCH\n");
@@ -365,7 +363,8 @@ async fn the_launcher_and_the_agent_take_nothing_from_the_environment_of_their_o
     }
     let sandbox = Box::new().await;
     // By the kernel's own account, from outside.
-    let environment = std::fs::read(format!("/proc/{}/environ", launcher_on_host()));
+    let launcher = Machinery::of(&sandbox).await.launcher;
+    let environment = std::fs::read(format!("/proc/{launcher}/environ"));
     let own = std::fs::read("/proc/self/environ").unwrap();
     assert!(!own.is_empty());
     if let Ok(environment) = environment {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use ringfence_core::{Ending, SandboxSpec};
 use ringfence_local::{LocalBackend, LocalConfig};
 
-use super::support::{Box, program};
+use super::support::{Box, Marker, Said, program};
 
 /// The interpreter that the host and the sandbox's view have in common.
 const PYTHON: &str = "/usr/bin/python3";
@@ -140,31 +140,31 @@ impl Drop for Canary {
     }
 }
 
-/// The first process of the sandbox of this test, by its number on the host.
-pub(crate) fn agent_on_host() -> u32 {
-    child_of(launcher_on_host())
+/// Ringfence's own processes for a sandbox, by their numbers on the host.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Machinery {
+    pub(crate) agent: u32,
+    pub(crate) launcher: u32,
 }
 
-/// The launcher of this test, by its number on the host.
-pub(crate) fn launcher_on_host() -> u32 {
-    child_of(std::process::id())
-}
-
-fn child_of(parent: u32) -> u32 {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let is_canary = std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"sleep\n");
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        if fields.get(1).and_then(|parent| parent.parse::<u32>().ok()) == Some(parent) && !is_canary {
-            found.push(pid);
-        }
+impl Machinery {
+    /// Finds them as the ancestors of a process inside.
+    pub(crate) async fn of(sandbox: &Box) -> Self {
+        let marker = Marker::new();
+        let said = sandbox.run(&format!("sleep {marker} & echo $!")).await;
+        assert!(marker.lives().await);
+        let agent = parent_of(parent_of(marker.processes()[0]));
+        let found = Self { agent, launcher: parent_of(agent) };
+        assert_eq!(parent_of(found.launcher), std::process::id());
+        assert_eq!(sandbox.run(&format!("kill {}", said.stdout)).await, Said::ok(""));
+        found
     }
-    assert_eq!(found.len(), 1, "children of {parent}: {found:?}");
-    found[0]
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    parent.trim().parse().unwrap()
 }
 
 /// Whether the kernel says that it has Landlock, asked from inside.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ringfence_core::{Backend, Ending, ErrorKind, GuestPath};
 
-use super::security_support::{has_python, inside, is_root, launcher_on_host, lines, outside, skipped};
+use super::security_support::{Machinery, has_python, inside, is_root, lines, outside, skipped};
 use super::support::{Box, Said, program, shell};
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn s_01_no_running_program_can_be_overwritten() {
         return;
     }
     let sandbox = Box::new().await;
-    let launcher = format!("/proc/{}/exe", launcher_on_host());
+    let launcher = format!("/proc/{}/exe", Machinery::of(&sandbox).await.launcher);
     // As an ordinary user the launcher is nobody's to read either way; as root its content is compared.
     let before = std::fs::read(&launcher).ok();
     assert!(before.is_some() || !is_root());
