@@ -186,10 +186,12 @@ fn make_parents(workdir: BorrowedFd<'_>, directory: &[u8]) -> Done<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    // A missing parent that could not be made is seen here; say why rather than that it is missing.
+    // A missing parent that could not be made is seen here; say why rather than that it is missing. One that is there and
+    // leads nowhere is a link, and stays what it is.
     match file::open(Some(workdir), directory, libc::O_PATH | libc::O_DIRECTORY, 0) {
         Err(Errno(libc::ENOENT)) => Err(file::make_directory(Some(workdir), directory, 0o755)
             .err()
+            .filter(|errno| *errno != Errno(libc::EEXIST))
             .unwrap_or(Errno(libc::ENOENT))
             .into()),
         other => Ok(other.map(|_| ())?),
