@@ -113,6 +113,9 @@ fn prepare_process(request: &RunRequest, streams: &Streams) -> crate::sys::Resul
     }
     file::duplicate_to(streams.output.as_fd(), 1)?;
     file::duplicate_to(streams.error.as_fd(), 2)?;
+    // Descriptors in flight are counted per user of the host, against the limit of whoever sends the next one. Commands get
+    // half of ours, so that they cannot keep us, their neighbours' agents or their owner from sending.
+    process::halve_open_files()?;
     process::reset_signals()
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -10,6 +11,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -64,13 +66,32 @@ pub(crate) fn memory_file(name: &std::ffi::CStr, content: &[u8], flags: MemfdFla
 }
 
 async fn send_packet(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    match try_send(socket, packet, fds) {
+    let sent = match try_send(socket, packet, fds) {
+        Err(error) if error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error()) => {
+            with_all_descriptors(|| try_send(socket, packet, fds))
+        }
+        done => done,
+    };
+    match sent {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         done => return done,
     }
     // Rare: hundreds of requests are queued. Registered only now, so that a sandbox belongs to no runtime in particular.
     let waiting = watch(socket.try_clone_to_owned()?, Interest::WRITABLE)?;
     waiting.async_io(Interest::WRITABLE, |socket| try_send(socket.as_fd(), packet, fds)).await
+}
+
+/// Code inside can have so many descriptors of this user in flight that no more may be sent with our soft limit. It gets half
+/// of the hard one (see the shim), so with that we can; for as long as one call takes, because the limit is the process's.
+fn with_all_descriptors<T>(act: impl FnOnce() -> T) -> T {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, the call fails again and says so.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
+    let result = act();
+    setrlimit(Resource::Nofile, limit).ok();
+    result
 }
 
 fn try_send(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -3,6 +3,7 @@ mod support;
 
 mod commands;
 mod output;
+mod security_attacks;
 mod security_calls;
 mod security_input;
 mod security_network;
