@@ -12,6 +12,7 @@ mod second_pass;
 mod skips;
 mod stage;
 mod tables;
+mod targets;
 mod test;
 mod tools;
 

@@ -9,7 +9,7 @@ use crate::second_pass::{self, Identity};
 use crate::skips::{self, Skips};
 use crate::stage::{Stages, cargo_command, closing_lines};
 use crate::tools;
-use crate::{deps, report};
+use crate::{deps, report, targets};
 
 /// The packages whose tests depend on who runs them.
 pub(crate) const PRIVILEGE_DEPENDENT: &[&str] = &["ringfence-local", "ringfence-cli"];
@@ -44,6 +44,7 @@ pub(crate) fn full() -> Result<()> {
         ["deny", "--offline", "--all-features", "--color", "never", "check", "licenses", "bans", "sources"];
     stages.command("deny", &mut cargo_command(&deny), last_line)?;
     clippy(&stages)?;
+    targets::check(&stages)?;
     let mut rustdoc = cargo_command(&["doc", "--no-deps", "--workspace", "--all-features"]);
     stages.command("rustdoc", rustdoc.env("RUSTDOCFLAGS", "-Dwarnings"), |_| String::new())?;
     let doc_tests = cargo_command(&["test", "--doc", "--workspace", "--all-features"]);
