@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -54,6 +54,7 @@ pub struct LocalBackend {
     config: LocalConfig,
     machine: OnceLock<Machine>,
     hierarchies: OnceLock<Hierarchies>,
+    sweep: Once,
     launcher: Mutex<Option<Arc<Launcher>>>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
 }
@@ -83,6 +84,7 @@ impl LocalBackend {
             config,
             machine: OnceLock::new(),
             hierarchies: OnceLock::new(),
+            sweep: Once::new(),
             launcher: Mutex::new(None),
             sandboxes: Mutex::new(HashMap::new()),
         }
@@ -116,9 +118,11 @@ impl LocalBackend {
         if let Some(running) = &*launcher {
             return Ok(Arc::clone(running));
         }
-        let started = Launcher::start()
-            .map(Arc::new)
-            .map_err(|error| unexpected(CREATE, "start the launcher from a memory file", error).terminal())?;
+        let started = Launcher::start().map(Arc::new).map_err(|error| {
+            unexpected(CREATE, "start the launcher from a memory file", error)
+                .hint("that needs /proc, and the sysctl vm.memfd_noexec below 2")
+                .terminal()
+        })?;
         *launcher = Some(Arc::clone(&started));
         Ok(started)
     }
@@ -180,7 +184,12 @@ impl LocalBackend {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         let limits = spec.limits();
         let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
-        let cgroup = if asked { self.hierarchies().plan(limits) } else { CgroupPlan::default() };
+        let cgroup = if asked {
+            self.sweep.call_once(|| self.hierarchies().sweep());
+            self.hierarchies().plan(limits)
+        } else {
+            CgroupPlan::default()
+        };
         let request = LauncherRequest::Create(Box::new(self.request(spec, token, &cgroup)));
         for _ in 0..2 {
             let launcher = self.launcher()?;

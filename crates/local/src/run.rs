@@ -46,11 +46,13 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
     let workdir = request.workdir.as_ref().map(|path| path.as_bytes()).unwrap_or_default();
     let mut run = run_request(sandbox, &request.invocation, &request.env, workdir)?;
     run.timeout_millis = u64::try_from(request.timeout.get().as_millis()).unwrap_or(u64::MAX).max(1);
+    let program = run.arguments.first().map(|name| name.escape_ascii().to_string()).unwrap_or_default();
     let limits = Struck::so_far(sandbox);
     let started = start(sandbox, run, !matches!(request.stdin, Stdin::Closed)).await?;
     let deadline = Instant::now() + request.timeout.get() + SHIM_GRACE;
     let limit = request.output_limit;
     let mut command = Running {
+        program,
         channel: started.channel,
         stdout: Stream::new(StreamName::Stdout, started.stdout, limit, request.observer.clone())?,
         stderr: Stream::new(StreamName::Stderr, started.stderr, limit, request.observer)?,
@@ -143,6 +145,8 @@ async fn start(sandbox: &Sandbox, run: RunRequest, with_input: bool) -> Result<S
 }
 
 struct Running {
+    /// Its name, for what a shell would say about it.
+    program: String,
     channel: Channel,
     stdout: Stream,
     stderr: Stream,
@@ -232,8 +236,10 @@ impl Running {
     fn explain_not_started(&mut self, sandbox: &Sandbox, step: NotStarted, errno: i32) -> Result<Ending> {
         let cause = io::Error::from_raw_os_error(errno);
         let (ending, message) = match step {
-            NotStarted::NotFound => (Ending::Exited(127), "program not found in the sandbox".to_owned()),
-            NotStarted::Exec => (Ending::Exited(126), format!("cannot execute: {cause}")),
+            NotStarted::NotFound => {
+                (Ending::Exited(127), format!("{}: not found in the sandbox", self.program))
+            }
+            NotStarted::Exec => (Ending::Exited(126), format!("{}: cannot execute: {cause}", self.program)),
             NotStarted::Fork if cause.kind() == io::ErrorKind::WouldBlock => {
                 (Ending::PidsExceeded, "no more processes in this sandbox".to_owned())
             }
