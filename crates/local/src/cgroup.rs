@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 use ringfence_core::Limits;
 use rustix::fs::Access;
@@ -124,8 +123,6 @@ impl Hierarchies {
 
     /// Plans the work for the limits that a controller is there for, in directories of a new name.
     pub(crate) fn plan(&self, limits: &Limits) -> CgroupPlan {
-        static SWEEP: Once = Once::new();
-        SWEEP.call_once(|| self.sweep());
         // The process, for the sweep; and a random part, because other pid namespaces have the same numbers.
         let random = uuid::Uuid::new_v4().simple().to_string();
         let name = &format!("{PREFIX}{}-{}", std::process::id(), &random[..12]);
@@ -155,7 +152,7 @@ impl Hierarchies {
 impl Hierarchies {
     /// Removes what owners left behind that were killed together with their launchers. A directory in use cannot be
     /// removed, so at worst another's sandbox that is just being made is refused.
-    fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
         for entry in parents.flat_map(fs::read_dir).flatten().flatten() {
             let name = entry.file_name();
