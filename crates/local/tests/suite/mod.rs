@@ -2,6 +2,9 @@ mod security_support;
 mod support;
 
 mod commands;
+mod files;
+mod lifecycle;
+mod limits;
 mod output;
 mod security_attacks;
 mod security_calls;

@@ -236,7 +236,10 @@ pub(crate) fn cgroups() -> BTreeSet<PathBuf> {
 pub(crate) fn cgroups_of(pid: u32) -> BTreeSet<PathBuf> {
     let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let names: Vec<&str> = own.lines().filter_map(|line| line.rsplit('/').next()).collect();
-    cgroups().into_iter().filter(|path| names.iter().any(|name| path.ends_with(name))).collect()
+    cgroups()
+        .into_iter()
+        .filter(|path| names.iter().any(|name| !name.is_empty() && path.ends_with(name)))
+        .collect()
 }
 
 pub(crate) fn mounts() -> String {
