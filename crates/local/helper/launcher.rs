@@ -64,8 +64,7 @@ fn serve(owner: libc::pid_t) -> crate::sys::Result<()> {
     let control = file::adopt(CONTROL_FD);
     epoll.add(control.as_fd(), CONTROL_KEY)?;
     epoll.add(owner_pidfd.as_fd(), OWNER_KEY)?;
-    let mut launcher =
-        Launcher { epoll, ids: Ids::read(), owner, sandboxes: BTreeMap::new(), ending: Vec::new() };
+    let mut launcher = Launcher { epoll, ids: Ids::read(), sandboxes: BTreeMap::new(), ending: Vec::new() };
     while launcher.turn(control.as_fd())? {}
     launcher.end_all();
     Ok(())
@@ -74,7 +73,6 @@ fn serve(owner: libc::pid_t) -> crate::sys::Result<()> {
 struct Launcher {
     epoll: Epoll,
     ids: Ids,
-    owner: libc::pid_t,
     sandboxes: BTreeMap<u64, Sandbox>,
     ending: Vec<Ending>,
 }
@@ -177,7 +175,7 @@ impl Launcher {
     ) -> Result<(), Failure> {
         cgroups.prepare(&request.cgroup)?;
         let (alive, child_end) = socket::pair().map_err(Failure::at("create a socket pair"))?;
-        let id = self.ids.of_sandbox(self.owner, request.token);
+        let id = self.ids.of_sandbox(request.token);
         let flags = NAMESPACES | process::CLONE_CLEAR_SIGHAND;
         let into = cgroups.clone_into.as_ref().map(AsFd::as_fd);
         let cloned = process::clone_into_namespaces(flags, into)
@@ -362,16 +360,19 @@ struct Ids {
     may_drop_groups: bool,
     /// The range of our own user namespace to choose from: first id, count.
     range: (u32, u32),
+    /// Where in the range this launcher starts.
+    start: u64,
 }
 
-/// Where sandbox ids start in a namespace with all ids: above what distributions hand out.
-const FIRST_ID: u32 = 0x4000_0000;
-const LAST_ID: u32 = 0xb000_0000;
+/// Where sandbox ids lie in a namespace with all ids: above what distributions and container managers hand out, below 2^31,
+/// where some programs stop counting.
+const FIRST_ID: u32 = 0x7000_0000;
+const LAST_ID: u32 = 0x7fff_ffff;
 
 impl Ids {
     fn read() -> Self {
         let (uid, gid) = process::effective_ids();
-        let own = Self { uid, gid, may_drop_groups: false, range: (uid, 1) };
+        let own = Self { uid, gid, may_drop_groups: false, range: (uid, 1), start: process::random() };
         if uid != 0 {
             return own;
         }
@@ -396,12 +397,11 @@ impl Ids {
         }
     }
 
-    /// An id of its own for each sandbox, so that limits per user and permissions do not cross sandboxes.
-    fn of_sandbox(&self, owner: libc::pid_t, token: u64) -> u32 {
+    /// An id of its own for each sandbox, so that limits per user and permissions do not cross sandboxes. Where a launcher
+    /// starts is chance, so that those of different owners do not meet, also across pid namespaces.
+    fn of_sandbox(&self, token: u64) -> u32 {
         let (first, count) = self.range;
-        // Owners start at different places; 977 is prime, so that neighbours do not meet soon.
-        let slot = (owner as u64).wrapping_mul(977).wrapping_add(token) % u64::from(count);
-        first + slot as u32
+        first + (self.start.wrapping_add(token) % u64::from(count)) as u32
     }
 
     /// The user and the group map: `inside` is `id` outside, or our own ids where we may map no others.

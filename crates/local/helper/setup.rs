@@ -47,6 +47,9 @@ const MASKED_DIRECTORIES: [&[u8]; 6] =
 /// RESERVED_PIDS of the kernel.
 const RESERVED_PIDS: u32 = 300;
 
+/// A quarter of what a host user has by default.
+const INOTIFY_INSTANCES: &str = "32";
+
 /// Where the sources of masks lie until they are mounted.
 const EMPTY_DIRECTORY: &[u8] = b".empty";
 const EMPTY_FILE: &[u8] = b".empty-file";
@@ -229,10 +232,15 @@ fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failu
     let proc = mount::new_filesystem(c"proc", &[], attributes).map_err(Failure::at("create /proc"))?;
     mount::attach(proc.as_fd(), Some(root), b"proc").map_err(Failure::at("mount /proc"))?;
     // No user namespaces inside: they open kernel code that only privileged processes reach otherwise (S13). A kernel
-    // without the switch has no unprivileged user namespaces, and the filter refuses them anyway.
-    match write_setting(proc.as_fd(), b"sys/user/max_user_namespaces", "0") {
-        Ok(()) | Err(Errno(libc::ENOENT)) => {}
-        Err(errno) => return Err(Failure::at("forbid nested user namespaces")(errno)),
+    // without the switch has no unprivileged user namespaces, and the filter refuses them anyway. Watches of files are counted
+    // per user of the host too, so one sandbox must not take all of them.
+    for (setting, value) in
+        [(&b"sys/user/max_user_namespaces"[..], "0"), (b"sys/user/max_inotify_instances", INOTIFY_INSTANCES)]
+    {
+        match write_setting(proc.as_fd(), setting, value) {
+            Ok(()) | Err(Errno(libc::ENOENT)) => {}
+            Err(errno) => return Err(Failure::at("limit the user namespace")(errno)),
+        }
     }
     if request.pid_max > 0 {
         // The kernel keeps numbers up to 300 for the first round. Starting behind them makes every round the same, so that

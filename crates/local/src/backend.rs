@@ -487,6 +487,7 @@ impl Backend for LocalBackend {
             .hint("block the network, or use another backend"));
         }
         judge_workdir(spec)?;
+        view::judge(&self.config, &workdir_of(spec))?;
         let claimed = Capabilities {
             memory_limit: true,
             cpu_limit: true,

@@ -200,8 +200,15 @@ async fn send_content(pipe: OwnedFd, mut content: &[u8]) -> io::Result<()> {
     tokio::time::timeout(FILE_DEADLINE, send).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Lists a page of a directory in memory bounded by the page, however many entries there are (P62).
+/// Lists a page of a directory in memory bounded by the page, however many entries there are (P62). The deadline is one for
+/// the whole: a directory that grows while it is read must not be read for ever.
 pub(crate) async fn list(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Result<Listing> {
+    tokio::time::timeout(FILE_DEADLINE, list_all(sandbox, path, page))
+        .await
+        .unwrap_or_else(|_| Err(deadline_passed("list the directory")))
+}
+
+async fn list_all(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Result<Listing> {
     const OPERATION: &str = "list the directory";
     let request = AgentRequest::List { path: path.as_bytes().to_vec() };
     let channel = sandbox.ask(OPERATION, &request, &[]).await?;
@@ -276,13 +283,13 @@ async fn answer(
         )),
         Ok(Ok(None)) => Err(lost(operation, &sandbox.id)),
         Ok(Err(error)) => Err(unexpected(operation, "hear from the sandbox", error)),
-        Err(_) => Err(Error::new(
-            ErrorKind::DeadlineExceeded,
-            SCHEME,
-            operation,
-            format!("no answer within {} s", FILE_DEADLINE.as_secs()),
-        )),
+        Err(_) => Err(deadline_passed(operation)),
     }
+}
+
+fn deadline_passed(operation: &'static str) -> Error {
+    let message = format!("no answer within {} s", FILE_DEADLINE.as_secs());
+    Error::new(ErrorKind::DeadlineExceeded, SCHEME, operation, message)
 }
 
 fn not_understood(operation: &'static str) -> Error {

@@ -1,9 +1,13 @@
 //! What a sandbox sees of the host: an allowlist over an empty root. Nothing is hidden, because nothing is there (S5).
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use ringfence_core::{Error, ErrorKind, Result};
+
+use crate::SCHEME;
 use crate::config::LocalConfig;
 use crate::wire::ViewEntry;
 
@@ -46,6 +50,36 @@ const COPY_BYTES: u64 = 64 << 10;
 /// Device nodes (S50).
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
+/// Refuses host paths that cannot be shown as asked; one dropped in silence would be missed, one below a writable place
+/// would have to be writable.
+pub(crate) fn judge(config: &LocalConfig, workdir: &[u8]) -> Result<()> {
+    let workdir = Path::new(OsStr::from_bytes(workdir));
+    for path in &config.read_only_paths {
+        let refuse = |why: &str| {
+            let message = format!("read_only_paths names {}, {why}", path.display());
+            Err(Error::new(ErrorKind::InvalidArgument, SCHEME, "accept the configuration", message)
+                .terminal())
+        };
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return refuse("which is not an absolute path without `..`");
+        }
+        if path.to_str().is_none() {
+            return refuse("which is not valid UTF-8");
+        }
+        let taken = ["/tmp", "/var/tmp", "/dev", "/proc", HOME];
+        if path == Path::new("/")
+            || taken
+                .iter()
+                .map(Path::new)
+                .chain([workdir])
+                .any(|own| path.starts_with(own) || own.starts_with(path))
+        {
+            return refuse("which overlaps with a place that is the sandbox's own");
+        }
+    }
+    Ok(())
+}
+
 /// Composes the root. `workdir` is absolute.
 pub(crate) fn compose(config: &LocalConfig, workdir: &[u8]) -> Vec<ViewEntry> {
     let mut view = View::default();
@@ -64,7 +98,8 @@ pub(crate) fn compose(config: &LocalConfig, workdir: &[u8]) -> Vec<ViewEntry> {
     let workdir = String::from_utf8_lossy(workdir).trim_start_matches('/').to_owned();
     view.writable(&workdir, 0o755);
     for path in &config.read_only_paths {
-        view.bind(path);
+        // Also where it is missing: creation then fails and says so.
+        view.bind_always(path);
     }
     view.entries
 }
@@ -97,7 +132,7 @@ impl View {
     fn is_inside_bind(&self, path: &Path) -> bool {
         self.entries.iter().any(|entry| match entry {
             ViewEntry::Bind(bound, _) | ViewEntry::Writable(bound, _) => {
-                path.starts_with(Path::new(std::ffi::OsStr::from_bytes(bound)))
+                path.starts_with(Path::new(OsStr::from_bytes(bound)))
             }
             _ => false,
         })
@@ -113,8 +148,14 @@ impl View {
 
     /// Shows a host path at the same place, where it exists.
     fn bind(&mut self, source: &Path) {
+        if source.exists() {
+            self.bind_always(source);
+        }
+    }
+
+    fn bind_always(&mut self, source: &Path) {
         let Some(path) = source.to_str().map(|path| path.trim_start_matches('/')) else { return };
-        if path.is_empty() || self.is_inside_bind(Path::new(path)) || !source.exists() {
+        if path.is_empty() || self.is_inside_bind(Path::new(path)) {
             return;
         }
         self.parents(path);

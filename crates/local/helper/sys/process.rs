@@ -324,3 +324,12 @@ pub(crate) fn now_millis() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
+
+/// A number by chance; not a secret.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    // Early at boot the kernel may have nothing yet: then 0 has to do.
+    // SAFETY: pointer and length describe `bytes`.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    u64::from_ne_bytes(bytes) >> 1
+}
