@@ -124,21 +124,16 @@ async fn owner() {
         }
         // Creates and destroys until it is killed.
         "churn" => {
-            let mut tasks = Vec::new();
-            for _ in 0..4 {
-                let backend = Arc::clone(&backend);
-                tasks.push(tokio::spawn(async move {
-                    loop {
-                        let id = backend.create(&few_pids()).await.unwrap().id;
-                        backend.run_command(&id, program(&["true"])).await.unwrap();
-                        backend.destroy(&id).await.unwrap();
-                    }
-                }));
-            }
+            let churn = || async {
+                loop {
+                    let id = backend.create(&few_pids()).await.unwrap().id;
+                    backend.run_command(&id, program(&["true"])).await.unwrap();
+                    backend.destroy(&id).await.unwrap();
+                }
+            };
+            backend.create(&few_pids()).await.unwrap();
             println!("@churning .");
-            for task in tasks {
-                task.await.unwrap();
-            }
+            tokio::join!(churn(), churn(), churn(), churn());
         }
         other => panic!("{other} is no role"),
     }
@@ -332,7 +327,7 @@ async fn p_25_an_owner_killed_at_any_moment_of_creation_leaves_nothing() {
     for round in 0..8u64 {
         let mut owner = Owner::start("churn");
         owner.hear("churning");
-        tokio::time::sleep(Duration::from_micros(30_000 + 1_700 * round)).await;
+        tokio::time::sleep(Duration::from_micros(10_000 + 1_700 * round)).await;
         let launcher = owner.launcher();
         let sandboxes = children_of(launcher);
         owner.kill();
@@ -352,7 +347,7 @@ async fn p_25_a_launcher_killed_at_any_moment_of_creation_leaves_no_process() {
     for round in 0..8u64 {
         let mut owner = Owner::start("churn");
         owner.hear("churning");
-        tokio::time::sleep(Duration::from_micros(30_000 + 1_700 * round)).await;
+        tokio::time::sleep(Duration::from_micros(10_000 + 1_700 * round)).await;
         let launcher = owner.launcher();
         let sandboxes = children_of(launcher);
         kill(launcher);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_core::{
-    Backend, Captured, CommandRequest, CommandResult, Ending, Error, ErrorKind, GuestPath, Invocation,
-    Limits, OutputLimit, SandboxId, SandboxSpec, Timeout,
+    Backend, CommandRequest, CommandResult, Ending, Error, ErrorKind, GuestPath, Invocation, Limits,
+    OutputLimit, SandboxId, SandboxSpec, Timeout,
 };
 use ringfence_local::{LocalBackend, LocalConfig};
 
@@ -73,10 +73,6 @@ pub(crate) fn program(arguments: &[&str]) -> CommandRequest {
 /// The result of a command whose output is complete and whose sandbox goes on.
 pub(crate) fn ended(ending: Ending, stdout: &str, stderr: &str) -> CommandResult {
     CommandResult { ending, ..CommandResult::exited(0, stdout.to_owned(), stderr.to_owned()) }
-}
-
-pub(crate) fn complete(stdout: impl Into<Vec<u8>>) -> Captured {
-    Captured::complete(stdout.into())
 }
 
 impl Box {
