@@ -124,8 +124,13 @@ impl Runner {
     fn base(self) -> Command {
         match self {
             Self::Nextest => cargo_command(&["nextest", "run", "--color", "never", "--no-tests", "pass"]),
-            // Without --no-fail-fast a failure hides how the other binaries fared.
-            Self::Cargo => cargo_command(&["test", "--no-fail-fast"]),
+            Self::Cargo => {
+                // Without --no-fail-fast a failure hides how the other binaries fared.
+                let mut command = cargo_command(&["test", "--no-fail-fast"]);
+                // Here the tests of a binary share a process, and some look at all of its children.
+                command.env("RUST_TEST_THREADS", "1");
+                command
+            }
         }
     }
 
