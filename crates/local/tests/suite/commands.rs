@@ -334,6 +334,43 @@ async fn bk_11_a_command_that_stops_its_shim_does_not_outlive_the_timeout() {
 }
 
 #[tokio::test]
+async fn bk_11_a_signal_to_everything_ends_everything_but_the_sandbox() {
+    let sandbox = Box::new().await;
+    let (own, other) = (Marker::new(), Marker::new());
+    sandbox.prepare(&format!("setsid sleep {other} &")).await;
+    assert!(other.lives().await);
+    // All it may signal: shims of others too, whose processes are ended then by the agent.
+    let said = sandbox.run(&format!("sleep {own} & kill -9 -1; sleep {own}")).await;
+    assert_eq!(said.ending, Ending::Signalled(9));
+    assert!(own.dies_within(1.0).await && other.dies_within(1.0).await);
+    assert_eq!(sandbox.run("set -- /proc/[0-9]*; echo $#").await, Said::ok("3\n"));
+}
+
+#[tokio::test]
+async fn rc_two_hundred_calls_at_once() {
+    let sandbox = std::sync::Arc::new(Box::new().await);
+    let calls: Vec<_> = (0..200)
+        .map(|number| {
+            let sandbox = std::sync::Arc::clone(&sandbox);
+            tokio::spawn(async move {
+                let mut request = shell("cat; cat f 2> /dev/null; true", 60.0);
+                request.stdin = ringfence_core::Stdin::Bytes(format!("{number}\n").into());
+                sandbox.backend.run_command(&sandbox.id, request).await
+            })
+        })
+        .collect();
+    for (number, call) in calls.into_iter().enumerate() {
+        let said = call.await.unwrap();
+        // Each call takes a few descriptors here; a host that allows too few refuses some, and no call hangs.
+        match said {
+            Ok(result) => assert_eq!(result, CommandResult::exited(0, format!("{number}\n"), "")),
+            Err(error) => assert_eq!(*error.kind(), ErrorKind::Unexpected, "{error:?}"),
+        }
+    }
+    assert_eq!(sandbox.run("echo on").await, Said::ok("on\n"));
+}
+
+#[tokio::test]
 async fn bk_11_the_agent_cannot_be_ended_from_inside() {
     let sandbox = Box::new().await;
     let said = sandbox.run("kill -9 1; kill -STOP 1; kill -TERM 1; echo $?").await;
