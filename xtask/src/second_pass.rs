@@ -20,7 +20,10 @@ pub(crate) const RUNNER_TASK: &str = "as-user";
 
 /// An id that owns nothing on a usual machine.
 const USER: u32 = 12_345;
-const SCRATCH: &str = "RINGFENCE_XTASK_SCRATCH";
+/// Sandboxes have directories of their own where temporary files go, so the home lies elsewhere.
+const HOMES: &str = "/var/lib";
+const HOME: &str = "RINGFENCE_XTASK_HOME";
+const TEMPORARY: &str = "RINGFENCE_XTASK_TEMPORARY";
 const UNVEIL: &str = "RINGFENCE_XTASK_UNVEIL";
 
 /// Who runs the tests.
@@ -48,18 +51,19 @@ impl fmt::Display for Identity {
 /// The user's home and temporary folder while the pass runs.
 #[derive(Debug)]
 pub(crate) struct SecondPass {
-    scratch: PathBuf,
+    home: PathBuf,
+    temporary: PathBuf,
 }
 
 /// Makes the command run its tests as the ordinary user.
 pub(crate) fn prepare(metadata: &Metadata, command: &mut Command) -> Result<SecondPass> {
     tools::require("setpriv", "util-linux")?;
-    let scratch = std::env::temp_dir().join(format!("ringfence-user-{}", std::process::id()));
-    for folder in ["", "home", "tmp"] {
-        let folder = scratch.join(folder);
-        std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        chown(&folder, Some(USER), Some(USER)).with_context(|| format!("give away {}", folder.display()))?;
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
+    let name = format!("ringfence-user-{}", std::process::id());
+    let pass = SecondPass { home: Path::new(HOMES).join(&name), temporary: std::env::temp_dir().join(&name) };
+    for folder in [&pass.home, &pass.temporary] {
+        std::fs::create_dir(folder).with_context(|| format!("create {}", folder.display()))?;
+        chown(folder, Some(USER), Some(USER)).with_context(|| format!("give away {}", folder.display()))?;
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
     }
     // The runner relinks this very program while it runs; the copy stays what it is.
     let copy = metadata.target_directory.join("xtask/as-user");
@@ -69,22 +73,34 @@ pub(crate) fn prepare(metadata: &Metadata, command: &mut Command) -> Result<Seco
     let variable = host_triple()?.to_uppercase().replace('-', "_");
     command
         .env(format!("CARGO_TARGET_{variable}_RUNNER"), format!("{} {RUNNER_TASK}", copy.display()))
-        .env(SCRATCH, &scratch);
+        .env(HOME, &pass.home)
+        .env(TEMPORARY, &pass.temporary);
     let needed = [&metadata.target_directory, &metadata.workspace_root];
     if !needed.iter().all(|path| user_reaches(path)) {
         tools::require("unshare", "util-linux")?;
         let list = std::env::join_paths(needed)?;
         command.env(UNVEIL, list);
     }
-    Ok(SecondPass { scratch })
+    Ok(pass)
 }
 
 impl SecondPass {
-    /// Removes what the user had. What tests left there does not fail the run; what they left running would.
-    pub(crate) fn clean_up(self) -> Result<()> {
-        std::fs::remove_dir_all(&self.scratch).with_context(|| {
-            format!("remove {}: a test left something that cannot be removed", self.scratch.display())
-        })
+    /// Removes what the user had; what cannot be removed was left by a test and fails the run.
+    pub(crate) fn clean_up(&self) -> Result<()> {
+        for folder in [&self.home, &self.temporary] {
+            std::fs::remove_dir_all(folder)
+                .with_context(|| format!("remove {}: a test left something there", folder.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SecondPass {
+    fn drop(&mut self) {
+        // After a failure nobody has cleaned up, and after a success there is nothing to remove.
+        for folder in [&self.home, &self.temporary] {
+            drop(std::fs::remove_dir_all(folder));
+        }
     }
 }
 
@@ -106,20 +122,22 @@ fn become_user_command(command: &[String]) -> Command {
 /// The target runner: never returns on success.
 pub(crate) fn become_user(command: &[&str]) -> Result<()> {
     let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
-    let scratch = PathBuf::from(std::env::var_os(SCRATCH).context("this task is for test runners")?);
+    let given = |name| std::env::var_os(name).context("this task is for test runners");
+    let (home, temporary) = (given(HOME)?, given(TEMPORARY)?);
     let mut start = become_user_command(&command);
     if let Some(list) = std::env::var_os(UNVEIL) {
         start = unveiled(&std::env::split_paths(&list).collect::<Vec<_>>(), &start)?;
     }
     let error = start
-        .env_remove(SCRATCH)
+        .env_remove(HOME)
+        .env_remove(TEMPORARY)
         .env_remove(UNVEIL)
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("XDG_CACHE_HOME")
         .env_remove("XDG_CONFIG_HOME")
         .env_remove("XDG_STATE_HOME")
-        .env("HOME", scratch.join("home"))
-        .env("TMPDIR", scratch.join("tmp"))
+        .env("HOME", home)
+        .env("TMPDIR", temporary)
         .env("USER", "ringfence-test")
         .env("LOGNAME", "ringfence-test")
         .exec();
