@@ -26,6 +26,7 @@ pub mod backend;
 pub mod capability;
 pub mod clip;
 pub mod command;
+pub mod document;
 pub mod env;
 pub mod error;
 pub mod file;

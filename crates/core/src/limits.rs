@@ -6,11 +6,12 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::document::object_only;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Ceilings; each one given is enforced or the spec is refused, never treated as a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Limits {
     /// Memory of all processes together, files on memory-backed file systems included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,6 +26,8 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<ByteSize>,
 }
+
+object_only!(Limits);
 
 /// A number of bytes, at least 1. Written as a number or as text with a unit: `512MiB`, `2g`, `1024`.
 /// `k`, `m`, `g`, `t` with or without `b` or `ib` are powers of 1024.

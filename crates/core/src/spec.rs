@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::de::MapAccess;
-use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::document::object_only;
 use crate::env::{EnvMap, json_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::GuestPath;
@@ -270,7 +268,7 @@ fn positive(name: &str, duration: Duration) -> Result<Duration> {
 
 /// The JSON form of a [`SandboxSpec`]. Unknown keys are refused; a field left out keeps its closed default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 #[schemars(
     title = "SandboxSpec",
     description = "What a sandbox must guarantee. Unknown keys are refused; a field left out keeps its closed default."
@@ -289,7 +287,6 @@ pub struct SpecDocument {
     /// The weakest way of telling host names apart that is accepted.
     pub least_network_strength: NetworkStrength,
     /// Ceilings.
-    #[serde(deserialize_with = "object")]
     pub limits: Limits,
     /// The weakest wall accepted.
     pub isolation: Isolation,
@@ -427,27 +424,11 @@ pub fn network_of<H: AsRef<str>, C: AsRef<str>>(
 
 impl<'de> Deserialize<'de> for SandboxSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        object::<SpecDocument, D>(deserializer)?.try_into().map_err(serde::de::Error::custom)
+        <SpecDocument as Deserialize>::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
     }
 }
 
-/// Reads an object and nothing else: a derived reader also takes the fields from a list, by position, and would read
-/// `[{}, false]` as an open network.
-fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> std::result::Result<T, D::Error> {
-    struct Visitor<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Visitor<T> {
-        type Value = T;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<T, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(map))
-        }
-    }
-    deserializer.deserialize_map(Visitor(PhantomData))
-}
+object_only!(SpecDocument);
 
 fn hosts_of<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
     texts_of("allow_egress_to", deserializer)

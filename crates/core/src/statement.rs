@@ -5,6 +5,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::document::object_only;
+
 /// The version of the JSON form of [`EnforcementStatement`].
 pub const STATEMENT_VERSION: u32 = 1;
 
@@ -115,6 +117,7 @@ pub enum Evidence {
 
 /// One spec field and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct EnforcementRow {
     /// The field.
     pub field: SpecField,
@@ -129,6 +132,7 @@ pub struct EnforcementRow {
 
 /// One row per spec field, in the order of [`SpecField::ALL`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct EnforcementStatement {
     /// Version of this form.
     pub version: u32,
@@ -138,6 +142,9 @@ pub struct EnforcementStatement {
     /// The rows.
     pub rows: Vec<EnforcementRow>,
 }
+
+object_only!(EnforcementRow);
+object_only!(EnforcementStatement);
 
 impl EnforcementStatement {
     /// Builds a statement: `row` is asked for every field, so none can be forgotten.

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence::{BackendSettings, ByteSize, EnvMap, Isolation, Limits, NetworkStrength, Timeout};
+use ringfence::document::object;
+use ringfence::spec::SpecDocument;
+use ringfence::{
+    BackendSettings, ByteSize, EnvMap, Isolation, Limits, NetworkStrength, SandboxSpec, Timeout,
+};
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
 
@@ -24,16 +28,20 @@ struct FileDocument {
     backend: Option<String>,
     timeout: Option<TimeoutValue>,
     output_limit: Option<ByteSize>,
-    spec: SpecTable,
-    /// Read here for its checks only, see [`RawBackends`].
-    #[serde(rename = "backends")]
+    /// Read here for its checks and their words only, see [`Written`].
+    #[serde(rename = "spec")]
+    _spec: SpecDocument,
+    /// As above.
+    #[serde(rename = "backends", deserialize_with = "object")]
     _backends: BackendSettings,
 }
 
-/// The backend settings as written, because what is not written must not hide a weaker layer.
+/// Spec and backend settings as written, because what is not written must not hide a weaker layer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawBackends {
+struct Written {
+    #[serde(deserialize_with = "object")]
+    spec: SpecTable,
     backends: BTreeMap<String, BTreeMap<String, serde_json::Value>>,
 }
 
@@ -57,6 +65,12 @@ pub(super) struct SpecTable {
 }
 
 impl SpecTable {
+    /// Reads a whole spec; whatever the contract refuses is refused here, in its words.
+    pub(super) fn from_json(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str::<SandboxSpec>(text)?;
+        object(&mut serde_json::Deserializer::from_str(text))
+    }
+
     /// Returns the layer, with the origin that `origin` gives for a path of keys.
     pub(super) fn into_layer(self, origin: &dyn Fn(&[&str]) -> Origin) -> Result<Layer> {
         let sourced = |key: &'static str| move |value| Sourced { value, origin: origin(&["spec", key]) };
@@ -189,13 +203,13 @@ fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
             .hint("`ringfence config --help` shows the keys")
     };
     let document: FileDocument = toml::from_str(text).map_err(fault)?;
-    let raw: RawBackends = toml::from_str(text).map_err(fault)?;
+    let written: Written = toml::from_str(text).map_err(fault)?;
     let lines = DeTable::parse(text).map_err(fault)?;
     let origin = |keys: &[&str]| {
         let line = key_offset(lines.get_ref(), keys).map_or(1, |offset| line_of(text, offset));
         Origin::new(source, format!("{}:{line}", path.display()))
     };
-    let mut layer = document.spec.into_layer(&origin)?;
+    let mut layer = written.spec.into_layer(&origin)?;
     layer.backend = document.backend.map(|value| Sourced { value, origin: origin(&["backend"]) });
     layer.timeout = document.timeout.map(|value| Sourced { value: value.0, origin: origin(&["timeout"]) });
     layer.output_limit =
@@ -204,7 +218,7 @@ fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
         parse::output_limit_of(size.value)
             .map_err(|why| Failure::new(format!("{}: output_limit: {why}", size.origin)))?;
     }
-    for (scheme, keys) in raw.backends {
+    for (scheme, keys) in written.backends {
         for (key, value) in keys {
             let origin = origin(&["backends", &scheme, &key]);
             layer.backends.insert((scheme.clone(), key), Sourced { value, origin });

@@ -103,8 +103,7 @@ pub(super) fn spec_layer(args: &SpecArgs) -> Result<Layer> {
     } else {
         (host_file::read_named_text(&PathBuf::from(spec))?, spec.clone())
     };
-    let table: SpecTable =
-        serde_json::from_str(&text).map_err(|error| Failure::new(format!("{place}: {error}")))?;
+    let table = SpecTable::from_json(&text).map_err(|error| Failure::new(format!("{place}: {error}")))?;
     let origin = |_: &[&str]| Origin::new(Source::Spec, place.clone());
     let mut layer = table.into_layer(&origin)?;
     layer.network.get_or_insert_with(|| Sourced { value: Network::default(), origin: origin(&[]) });

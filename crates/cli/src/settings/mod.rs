@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use ringfence::document::object;
 use ringfence::spec::SpecDocument;
 use ringfence::{
     BackendSettings, ByteSize, Cpus, DEFAULT_SCHEME, EnvMap, Isolation, Limits, NetworkStrength, OutputLimit,
@@ -253,7 +254,7 @@ impl Settings {
             schemes.entry(scheme).or_default().insert(key, &sourced.value);
         }
         serde_json::to_value(schemes)
-            .and_then(serde_json::from_value)
+            .and_then(object)
             .map_err(|error| Failure::new(format!("settings of the backends: {error}")))
     }
 

@@ -90,6 +90,35 @@ fn unknown_keys_are_refused_with_their_line() {
 }
 
 #[test]
+fn sp_12_no_list_is_read_as_a_table_by_the_position_of_its_entries() {
+    let sequence = "invalid type: sequence, expected an object";
+    let limits = "[spec]\nlimits = [1048576]\n";
+    for (content, place) in [
+        ("spec = [{}, false]\n", "config.toml:1: "),
+        (limits, "config.toml:2: "),
+        ("backends = [[]]\n", "config.toml:1: "),
+        ("[backends]\nlocal = [\"sh\"]\n", "config.toml:2: "),
+    ] {
+        refused(config().user_settings(content), &[place, sequence]);
+        refused(config().file("ringfence.toml", content), &[&place.replace("config", "ringfence"), sequence]);
+    }
+    for spec in ["[{}, false]", r#"{"limits": [1048576]}"#] {
+        let call = Call::new(["config", "--json", "--spec", "spec.json"]).file("spec.json", spec);
+        refused(call, &["spec.json: ", sequence]);
+    }
+}
+
+#[test]
+fn mo_08_a_bare_text_is_not_a_list_and_the_way_out_is_named() {
+    for field in ["allow_egress_to", "allow_egress_to_cidrs"] {
+        let json = format!(r#"{{"{field}": "abc"}}"#);
+        refused(Call::new(["config", "--spec", &json]), &["--spec: ", field, "write it as a list"]);
+        let toml = format!("[spec]\n{field} = \"abc\"\n");
+        refused(config().user_settings(&toml), &["config.toml:2: ", field, "write it as a list"]);
+    }
+}
+
+#[test]
 fn s_45_a_project_file_can_only_narrow() {
     let user = "timeout = \"10m\"\n[spec]\nallow_egress_to = [\"pypi.org\"]\n[spec.limits]\npids = 100\nmemory = \"1GiB\"\n";
     let call = |project: &str| config().user_settings(user).file("ringfence.toml", project);

@@ -4,8 +4,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ringfence_core::spec::{SpecDocument, network_of};
 use ringfence_core::{
-    Allowlist, ByteSize, Cpus, EnvMap, ErrorKind, Isolation, Limits, NetworkPolicy, NetworkStrength, Pids,
-    SandboxSpec, SpecField,
+    Allowlist, ByteSize, Cpus, EnforcementRow, EnforcementStatement, EnvMap, ErrorKind, Isolation, Limits,
+    NetworkPolicy, NetworkStrength, Pids, SandboxSpec, SpecField,
 };
 
 use super::support::{path, spec};
@@ -155,6 +155,24 @@ fn sp_12_a_spec_is_an_object() {
     ] {
         let error = spec(json).expect_err(json).to_string();
         assert!(error.contains("expected an object"), "{error}");
+    }
+}
+
+/// Whichever of our documents is read, and whether it stands alone or in another one.
+#[test]
+fn sp_12_no_document_is_read_by_position() {
+    fn fault<T: serde::de::DeserializeOwned + std::fmt::Debug>(json: &str) -> String {
+        serde_json::from_str::<T>(json).expect_err(json).to_string()
+    }
+    let faults = [
+        fault::<SandboxSpec>("[{}, false]"),
+        fault::<SpecDocument>("[{}, false]"),
+        fault::<Limits>("[1048576]"),
+        fault::<EnforcementRow>(r#"["env", "none", null, "applied"]"#),
+        fault::<EnforcementStatement>("[1, null, []]"),
+    ];
+    for fault in faults {
+        assert!(fault.starts_with("invalid type: sequence, expected an object"), "{fault}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ringfence_core::document::object;
 use ringfence_core::{Backend, Result};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ pub use local::LocalConfig;
 #[non_exhaustive]
 pub struct BackendSettings {
     /// The embedded Linux backend.
+    #[serde(deserialize_with = "object")]
     pub local: LocalConfig,
 }
 
