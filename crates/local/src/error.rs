@@ -23,6 +23,13 @@ pub(crate) fn unexpected(operation: &'static str, what: &'static str, error: io:
 /// A step of creation that failed: a refusal where a field of the spec needs it, otherwise the end of the matter (BK-03).
 pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
     let cause = io::Error::from_raw_os_error(errno);
+    let own_files = ["create file", "create directory", "create symbolic link", "create writable"];
+    if cause.kind() == io::ErrorKind::StorageFull && own_files.iter().any(|start| step.starts_with(start)) {
+        let message = format!("the limit leaves no room for the files that every sandbox has: {step}");
+        return Error::refused(SCHEME, SpecField::Disk, message)
+            .source(cause)
+            .hint("raise the disk limit; where there is none, the memory limit, half of which it is");
+    }
     let message = format!("this machine does not allow a step of creation: {step}");
     let error = match field_of(subject) {
         Some(field) => Error::refused(SCHEME, field, message),

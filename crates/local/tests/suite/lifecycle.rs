@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use ringfence_local::{LocalBackend, LocalConfig};
 use rustix::process::{Pid, Signal};
 
 use super::support::{
-    Box, Marker, Said, assert_took, cgroups, cgroups_of, children_of, ended, has_cgroups, mounts, path,
-    program, shell, timed, until,
+    Box, Marker, Said, assert_took, cgroups, cgroups_made_by, cgroups_of, children_of, ended, has_cgroups,
+    is_alone, mounts, path, program, shell, timed, until,
 };
 
 /// Selects what this program does as an owner that is going to be killed.
@@ -142,14 +141,6 @@ async fn owner() {
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
-/// The directories in which the owner's sandboxes are, by its own number.
-fn cgroups_made_by(owner: u32) -> BTreeSet<PathBuf> {
-    let prefix = format!("ringfence-{owner}-");
-    let is_its =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
-    cgroups().into_iter().filter(is_its).collect()
-}
-
 #[tokio::test]
 async fn p_123_destroy_is_idempotent_and_what_comes_after_is_lost() {
     let sandbox = Box::new().await;
@@ -224,8 +215,7 @@ async fn lc_nothing_is_left_after_destroy() {
     let sandbox = Box::with(few_pids()).await;
     let marker = Marker::new();
     sandbox.prepare(&format!("setsid nohup sleep {marker} > /dev/null 2>&1 &")).await;
-    assert!(marker.lives().await);
-    let own = cgroups_of(marker.processes()[0]);
+    let own = cgroups_of(marker.sleeper().await);
     assert_eq!(!own.is_empty(), has_cgroups(), "{own:?}");
     sandbox.destroy().await;
     marker.assert_dead();
@@ -238,8 +228,7 @@ async fn lc_the_end_of_the_backend_is_the_end_of_its_sandboxes() {
     let sandbox = Box::with(few_pids()).await;
     let marker = Marker::new();
     sandbox.prepare(&format!("sleep {marker} &")).await;
-    assert!(marker.lives().await);
-    let own = cgroups_of(marker.processes()[0]);
+    let own = cgroups_of(marker.sleeper().await);
     drop(sandbox);
     assert!(marker.dies_within(1.0).await);
     assert!(until(1.0, || cgroups().intersection(&own).count() == 0).await);
@@ -247,6 +236,9 @@ async fn lc_the_end_of_the_backend_is_the_end_of_its_sandboxes() {
 
 #[tokio::test]
 async fn lc_a_creation_that_is_dropped_leaves_nothing() {
+    if !is_alone("suite::lifecycle::lc_a_creation_that_is_dropped_leaves_nothing") {
+        return;
+    }
     let backend = LocalBackend::new(LocalConfig::default());
     // So that the launcher is there.
     let id = backend.create(&few_pids()).await.unwrap().id;
@@ -382,14 +374,14 @@ async fn p_121_an_agent_that_is_gone_is_a_lost_sandbox() {
     let sandbox = Box::new().await;
     let marker = Marker::new();
     sandbox.prepare(&format!("sleep {marker} &")).await;
-    assert!(marker.lives().await);
+    let sleeper = marker.sleeper().await;
     // Up from the sleeper to the first process of the sandbox: shim, agent.
     let parent = |pid: u32| -> u32 {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("PPid:\t")).unwrap();
         line.parse().unwrap()
     };
-    kill(parent(parent(marker.processes()[0])));
+    kill(parent(parent(sleeper)));
     assert!(marker.dies_within(1.0).await);
     let error = sandbox.backend.run_command(&sandbox.id, shell("true", 1.0)).await;
     match error {
@@ -401,10 +393,12 @@ async fn p_121_an_agent_that_is_gone_is_a_lost_sandbox() {
 
 #[tokio::test]
 async fn bk_01_a_backend_that_is_only_made_starts_nothing() {
-    let before = children_of(std::process::id());
+    if !is_alone("suite::lifecycle::bk_01_a_backend_that_is_only_made_starts_nothing") {
+        return;
+    }
     let backend = LocalBackend::new(LocalConfig::default());
     backend.judge(&SandboxSpec::new()).unwrap();
-    assert!(children_of(std::process::id()).iter().all(|pid| before.contains(pid)));
+    assert_eq!(children_of(std::process::id()), Vec::<u32>::new());
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use ringfence_core::{
 use ringfence_local::{LocalBackend, LocalConfig};
 
 use super::support::{
-    Box, Marker, Said, facts, has_cgroups, has_program, is_root, limit, seconds, shell, timed, until,
+    Box, Marker, Said, facts, has_cgroups, has_program, is_alone, is_root, limit, seconds, shell, timed,
+    until,
 };
 
 /// Tells tests that this process was started without a view of control groups.
@@ -369,4 +370,40 @@ async fn sp_root_without_control_groups_limits_what_it_can() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("test result: ok."), "{said}");
+}
+
+#[tokio::test]
+async fn sp_a_memory_limit_that_no_process_fits_in_is_an_error_and_leaves_nothing() {
+    if !enforces(SpecField::Memory, memory(64)).await {
+        return;
+    }
+    if !is_alone("suite::limits::sp_a_memory_limit_that_no_process_fits_in_is_an_error_and_leaves_nothing") {
+        return;
+    }
+    let backend = LocalBackend::new(LocalConfig::default());
+    for bytes in [1, 4096, 65_536] {
+        let limits = Limits { memory: Some(ByteSize::from_bytes(bytes).unwrap()), ..Limits::default() };
+        let (created, took) = timed(backend.create(&SandboxSpec::new().with_limits(limits))).await;
+        let error = created.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Refused), "{bytes}: {error}");
+        assert!(
+            error.is_terminal() && error.hint_text().unwrap().contains("memory limit"),
+            "{bytes}: {error}"
+        );
+        super::support::assert_took(took, 0.0, 0.5);
+    }
+    // The launcher removes them when it has reaped, just after the error is heard.
+    assert!(until(2.0, || super::support::cgroups_made_by(std::process::id()).is_empty()).await);
+}
+
+#[tokio::test]
+async fn sp_a_disk_limit_that_nothing_fits_in_is_refused() {
+    let backend = LocalBackend::new(LocalConfig::default());
+    for bytes in [1, 4096] {
+        let error = backend.create(&SandboxSpec::new().with_limits(disk(bytes))).await.unwrap_err();
+        assert_eq!(facts(&error, "field"), (ErrorKind::Refused, true, Some("disk".to_owned())));
+    }
+    // The smallest that a command can be expected to use.
+    let sandbox = Box::limited(disk(1 << 20)).await;
+    assert_eq!(sandbox.run("echo on > f; cat f").await, Said::ok("on\n"));
 }

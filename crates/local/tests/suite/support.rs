@@ -186,6 +186,18 @@ impl Marker {
         until(most_seconds, || self.processes().is_empty()).await
     }
 
+    /// The one process that sleeps, once it does: between fork and exec a process has no arguments for a moment.
+    pub(crate) async fn sleeper(&self) -> u32 {
+        let find = || {
+            let sleeps = |pid: &u32| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+            };
+            self.processes().into_iter().find(sleeps)
+        };
+        assert!(until(10.0, || find().is_some()).await, "nothing sleeps for {self}");
+        find().unwrap()
+    }
+
     pub(crate) async fn lives(&self) -> bool {
         until(10.0, || !self.processes().is_empty()).await
     }
@@ -238,6 +250,14 @@ pub(crate) fn cgroups_of(pid: u32) -> BTreeSet<PathBuf> {
         .collect()
 }
 
+/// The directories in which the owner's sandboxes are, by its own number.
+pub(crate) fn cgroups_made_by(owner: u32) -> BTreeSet<PathBuf> {
+    let prefix = format!("ringfence-{owner}-");
+    let is_its =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+    cgroups().into_iter().filter(is_its).collect()
+}
+
 pub(crate) fn mounts() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap()
 }
@@ -259,6 +279,21 @@ pub(crate) fn skip(test: &str, missing: &str) {
     if let Some(log) = std::env::var_os(SKIP_LOG) {
         fs::OpenOptions::new().append(true).open(log).unwrap().write_all(line.as_bytes()).unwrap();
     }
+}
+
+/// Runs a test in a process of its own, whose children and control groups are only its own; returns whether this is that
+/// process.
+pub(crate) fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "RINGFENCE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output =
+        std::process::Command::new(program).args(["--exact", test]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{said}");
+    false
 }
 
 /// Whether commands find a program; where not, the test is skipped.
