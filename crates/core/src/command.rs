@@ -1,7 +1,6 @@
 //! A command: what is asked, what came of it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 
+use crate::env::EnvMap;
 use crate::file::GuestPath;
 use crate::output::{OutputLimit, Timeout};
 
@@ -61,7 +61,8 @@ pub trait OutputObserver: Send + Sync + fmt::Debug {
     fn output(&self, stream: StreamName, bytes: &[u8]);
 }
 
-/// A command to run and its bounds. Its `Debug` shows the names of variables only: values may be secrets.
+/// A command to run and its bounds.
+#[derive(Debug)]
 pub struct CommandRequest {
     /// What to run.
     pub invocation: Invocation,
@@ -74,23 +75,9 @@ pub struct CommandRequest {
     /// Working directory; the sandbox's own if absent.
     pub workdir: Option<GuestPath>,
     /// Variables on top of the spec's.
-    pub env: BTreeMap<String, String>,
+    pub env: EnvMap,
     /// Sees the output as it comes, in full, also beyond `output_limit`.
     pub observer: Option<Arc<dyn OutputObserver>>,
-}
-
-impl fmt::Debug for CommandRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommandRequest")
-            .field("invocation", &self.invocation)
-            .field("timeout", &self.timeout)
-            .field("output_limit", &self.output_limit)
-            .field("stdin", &self.stdin)
-            .field("workdir", &self.workdir)
-            .field("env", &self.env.keys().collect::<Vec<_>>())
-            .field("observer", &self.observer)
-            .finish()
-    }
 }
 
 impl CommandRequest {
@@ -109,7 +96,7 @@ impl CommandRequest {
             output_limit,
             stdin: Stdin::Closed,
             workdir: None,
-            env: BTreeMap::new(),
+            env: EnvMap::default(),
             observer: None,
         }
     }

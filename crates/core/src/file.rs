@@ -1,6 +1,7 @@
 //! Paths and directory entries of a sandbox. Names are bytes.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 
 use crate::backend::SandboxId;
 use crate::clip::format_size;
@@ -99,15 +100,18 @@ pub struct DirectoryEntry {
 /// Which part of a directory to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRequest {
-    /// The most entries to return; at least 1.
-    pub max_entries: usize,
+    /// The most entries to return.
+    pub max_entries: NonZeroUsize,
     /// Only names after this one in byte order; the last name of the previous page.
     pub after: Option<Vec<u8>>,
 }
 
+/// The size of a page where nobody says.
+const DEFAULT_MAX_ENTRIES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(9_999);
+
 impl Default for ListRequest {
     fn default() -> Self {
-        Self { max_entries: 10_000, after: None }
+        Self { max_entries: DEFAULT_MAX_ENTRIES, after: None }
     }
 }
 
@@ -128,8 +132,8 @@ impl Listing {
             entries.retain(|entry| entry.name > *after);
         }
         entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        let remaining = entries.len().saturating_sub(request.max_entries) as u64;
-        entries.truncate(request.max_entries);
+        let remaining = entries.len().saturating_sub(request.max_entries.get()) as u64;
+        entries.truncate(request.max_entries.get());
         Self { entries, remaining }
     }
 }

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::backend::{Backend, Created, Plan, SandboxId};
 use crate::capability::Capabilities;
 use crate::command::{CommandRequest, CommandResult, Invocation, Stdin, StreamName};
+use crate::env::EnvMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{GuestPath, ListRequest, Listing, file_error};
 use crate::memory::tree::Tree;
@@ -65,7 +66,7 @@ pub struct RecordedCommand {
     /// Its working directory.
     pub workdir: Option<GuestPath>,
     /// Its own variables.
-    pub env: BTreeMap<String, String>,
+    pub env: EnvMap,
 }
 
 /// A file that was to be written.

@@ -287,14 +287,6 @@ pub async fn list_directory<B: Backend + ?Sized>(
     request: ListRequest,
 ) -> Result<Listing> {
     let operation = Operation { backend, sandbox, path, name: "list the directory" };
-    if request.max_entries == 0 {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            backend.name(),
-            operation.name,
-            "max_entries must be at least 1",
-        ));
-    }
     let script = Script::list(path);
     let result = operation.run(&script, LIST_OUTPUT_BYTES, Stdin::Closed).await?;
     let frame = operation.answer(&script, &result)?;

@@ -1,6 +1,5 @@
 //! An interactive command on a terminal inside the sandbox.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +7,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::command::{Ending, Invocation};
+use crate::env::EnvMap;
 use crate::error::Result;
 
 /// The size of a terminal in character cells.
@@ -27,7 +27,7 @@ pub struct TerminalRequest {
     /// The size at the start.
     pub size: TerminalSize,
     /// Variables on top of the spec's, such as `TERM`.
-    pub env: BTreeMap<String, String>,
+    pub env: EnvMap,
 }
 
 /// A running interactive command. Dropping it ends the command.

@@ -222,7 +222,7 @@ async fn list_all(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Res
                         continue;
                     }
                     first.push(ByName(entry));
-                    if first.len() > page.max_entries.max(1) {
+                    if first.len() > page.max_entries.get() {
                         first.pop();
                         remaining += 1;
                     }

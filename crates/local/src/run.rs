@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringfence_core::{
-    CommandRequest, CommandResult, Ending, Error, ErrorKind, Invocation, OutputLimit, OutputObserver, Result,
-    Stdin, StreamName, TailBuffer,
+    CommandRequest, CommandResult, Ending, EnvMap, Error, ErrorKind, Invocation, OutputLimit, OutputObserver,
+    Result, Stdin, StreamName, TailBuffer,
 };
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -72,7 +72,7 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
 pub(crate) fn run_request(
     sandbox: &Sandbox,
     invocation: &Invocation,
-    extra: &std::collections::BTreeMap<String, String>,
+    extra: &EnvMap,
     workdir: &[u8],
 ) -> Result<RunRequest> {
     let arguments = match invocation {
@@ -97,10 +97,9 @@ pub(crate) fn run_request(
         )
         .hint("write it to a file and run that"));
     }
-    let extra_environment = ringfence_core::EnvMap::new(extra.clone())?;
     let mut environment: std::collections::BTreeMap<&str, &str> =
         sandbox.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    environment.extend(extra_environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    environment.extend(extra.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let path = environment.get("PATH").copied().unwrap_or_default();
     Ok(RunRequest {
         // The shell itself is the sandbox's own, whatever PATH says (S41).

@@ -1,12 +1,11 @@
 //! `ringfence shell`: a terminal in a sandbox that ends with it.
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use ringfence::{
-    Backend, Ending, Invocation, OutputObserver, Registry, SandboxId, StreamName, Terminal, TerminalRequest,
-    TerminalSize,
+    Backend, Ending, EnvMap, Invocation, OutputObserver, Registry, SandboxId, StreamName, Terminal,
+    TerminalRequest, TerminalSize,
 };
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::io::AsyncReadExt;
@@ -43,11 +42,7 @@ pub(crate) fn run(args: ShellArgs, environment: &Environment) -> Result<u8> {
     let request = TerminalRequest {
         invocation: (!program.is_empty()).then_some(Invocation::Program(program)),
         size: size(),
-        env: environment
-            .term
-            .iter()
-            .map(|term| ("TERM".to_owned(), term.clone()))
-            .collect::<BTreeMap<_, _>>(),
+        env: EnvMap::new(environment.term.iter().map(|term| ("TERM", term.as_str())))?,
     };
     let runtime = runtime()?;
     let result = runtime.block_on(async {

@@ -1,8 +1,7 @@
-use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use ringfence_core::{
-    Captured, CommandRequest, CommandResult, Ending, Invocation, OutputLimit, SandboxId, Stdin,
+    Captured, CommandRequest, CommandResult, Ending, EnvMap, Invocation, OutputLimit, SandboxId, Stdin,
 };
 
 use super::support::seconds;
@@ -40,7 +39,7 @@ fn p_48_endings_keep_signals_and_statuses_apart() {
 #[test]
 fn mk_06_debug_of_a_request_shows_no_values() {
     let mut request = CommandRequest::shell("true", seconds(1.0), OutputLimit::new(10).expect("a limit"));
-    request.env = BTreeMap::from([("TOKEN".to_owned(), "hunter2".to_owned())]);
+    request.env = EnvMap::new([("TOKEN", "hunter2")]).expect("env");
     request.stdin = Stdin::Bytes(Bytes::from("hunter2"));
     let shown = format!("{request:?}");
     assert!(shown.contains("TOKEN") && !shown.contains("hunter2"), "{shown}");

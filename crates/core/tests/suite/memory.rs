@@ -1,3 +1,4 @@
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,7 +197,7 @@ async fn files_are_kept_per_sandbox() {
             remaining: 0,
         }
     );
-    let page = ListRequest { max_entries: 1, after: Some(b"b".to_vec()) };
+    let page = ListRequest { max_entries: NonZeroUsize::MIN, after: Some(b"b".to_vec()) };
     assert_eq!(
         backend.list_directory(&one, &path("/workspace/"), page).await.expect("listed"),
         Listing { entries: vec![entry("empty", EntryKind::Directory, None)], remaining: 1 }

@@ -1,3 +1,5 @@
+use std::num::NonZeroUsize;
+
 use proptest::prelude::*;
 use ringfence_core::file::MAX_PATH_BYTES;
 use ringfence_core::{DirectoryEntry, EntryKind, ErrorKind, GuestPath, ListRequest, Listing};
@@ -41,6 +43,7 @@ fn entry(name: &[u8]) -> DirectoryEntry {
 fn ld_02_pages_are_in_byte_order() {
     let all: Vec<DirectoryEntry> = [&b"b"[..], b"B", b"\xff", b"sub-1", b".h", b"sub"].map(entry).into();
     let page = |max_entries, after: Option<&[u8]>| {
+        let max_entries = NonZeroUsize::new(max_entries).expect("a size");
         Listing::page(all.clone(), &ListRequest { max_entries, after: after.map(<[u8]>::to_vec) })
     };
     let listing = |names: &[&[u8]], remaining| Listing {
@@ -62,6 +65,7 @@ proptest! {
         let all: Vec<DirectoryEntry> = names.iter().map(|name| entry(name.as_bytes())).collect();
         let mut seen: Vec<DirectoryEntry> = Vec::new();
         loop {
+            let max_entries = NonZeroUsize::new(max_entries).expect("a size");
             let after = seen.last().map(|entry| entry.name.clone());
             let page = Listing::page(all.clone(), &ListRequest { max_entries, after });
             seen.extend(page.entries);

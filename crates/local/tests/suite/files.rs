@@ -1,6 +1,7 @@
 //! Files: names are bytes, content is exact, nothing hangs, nothing is half done.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -31,6 +32,7 @@ impl Box {
 
     async fn page(&self, name: &str, max_entries: usize, after: Option<&str>) -> Listing {
         let after = after.map(|name| name.as_bytes().to_vec());
+        let max_entries = NonZeroUsize::new(max_entries).unwrap();
         self.backend.list_directory(&self.id, &path(name), ListRequest { max_entries, after }).await.unwrap()
     }
 

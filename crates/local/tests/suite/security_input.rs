@@ -103,17 +103,16 @@ async fn s_45_no_variable_and_no_file_of_the_workspace_changes_the_walls() {
     }
     let mut request =
         shell("grep -E '^(CapEff|NoNewPrivs|Seccomp:)' /proc/self/status; echo \"<$PLANTED>\"", 5.0);
-    for name in [
+    let variables = [
         "RINGFENCE_DISABLE",
         "RINGFENCE_NO_SANDBOX",
         "RINGFENCE_SECCOMP",
         "RINGFENCE_OWNER",
         "BASH_ENV",
         "ENV",
-    ] {
-        let value = if name.ends_with("ENV") { "/workspace/.env" } else { "1" };
-        request.env.insert(name.to_owned(), value.to_owned());
-    }
+    ];
+    let valued = variables.map(|name| (name, if name.ends_with("ENV") { "/workspace/.env" } else { "1" }));
+    request.env = EnvMap::new(valued).unwrap();
     let said = sandbox.request(request).await;
     let text = String::from_utf8_lossy(&said.stdout.bytes).into_owned();
     assert!(text.starts_with("CapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"), "{text}");
@@ -163,10 +162,6 @@ async fn s_42_values_arrive_exactly_and_names_cannot_be_code() {
         ["FOO;touch /tmp/pwned", "A=B", "", "A\nB", "A\0B", "$(x)", "1A", "A-B", "A B", "é", "BASH_FUNC_x%%"]
     {
         assert!(EnvMap::new([(name, "x")]).is_err(), "{name:?}");
-        let mut request = shell("true", 5.0);
-        request.env.insert(name.to_owned(), "x".to_owned());
-        let error = sandbox.backend.run_command(&sandbox.id, request).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidArgument, "{name:?}");
     }
     for value in ["x\0y".to_owned(), "x".repeat(ringfence_core::env::MAX_VALUE_BYTES + 1)] {
         assert!(EnvMap::new([("A", value)]).is_err());
@@ -225,7 +220,7 @@ async fn s_11_tiocsti_is_refused_whatever_the_high_bits() {
             arguments.iter().map(|text| text.as_bytes().to_vec()).collect(),
         )),
         size: TerminalSize { rows: 24, columns: 80 },
-        env: BTreeMap::new(),
+        env: EnvMap::default(),
     };
     let mut terminal = sandbox.backend.open_terminal(&sandbox.id, request).await.unwrap();
     let mut output = String::new();
@@ -260,7 +255,7 @@ async fn s_51_signals_of_a_terminal_stay_on_it() {
     let request = TerminalRequest {
         invocation: None,
         size: TerminalSize { rows: 24, columns: 80 },
-        env: BTreeMap::from([("TERM".to_owned(), "dumb".to_owned()), ("PS1".to_owned(), "> ".to_owned())]),
+        env: EnvMap::new([("TERM", "dumb"), ("PS1", "> ")]).unwrap(),
     };
     let mut terminal = sandbox.backend.open_terminal(&sandbox.id, request).await.unwrap();
     // ^C, ^Z and ^\ to a command, then a window change and the end by hand.

@@ -1,5 +1,7 @@
 //! `list_directory`: arguments, wording, rendering (LD).
 
+use std::num::NonZeroUsize;
+
 use ringfence_core::clip::{self, ClipLimits};
 use ringfence_core::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing, Result};
 use schemars::JsonSchema;
@@ -82,7 +84,8 @@ impl ListDirectory {
 
     /// Returns the request: no more entries than could be shown.
     pub(crate) fn request(bounds: &Bounds) -> ListRequest {
-        ListRequest { max_entries: bounds.max_output_lines, after: None }
+        let max_entries = NonZeroUsize::new(bounds.max_output_lines).unwrap_or(NonZeroUsize::MIN);
+        ListRequest { max_entries, after: None }
     }
 
     /// Renders the head of a listing and how much follows (LD-01 to LD-08).
