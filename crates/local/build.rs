@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let target = env::var("TARGET")?;
     println!("cargo::rerun-if-changed=helper");
-    println!("cargo::rerun-if-changed=src/wire/mod.rs");
+    println!("cargo::rerun-if-changed=src/wire");
     println!("cargo::rerun-if-changed=build.rs");
     let embedded = out.join("helper");
     if env::var("CARGO_CFG_TARGET_OS")? != "linux" {

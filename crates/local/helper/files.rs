@@ -42,14 +42,12 @@ fn answer(channel: BorrowedFd<'_>, result: Done<Reply>) {
 /// Opens a regular file and hands the descriptor over.
 pub(crate) fn open_for_reading(channel: BorrowedFd<'_>, workdir: BorrowedFd<'_>, path: &[u8]) {
     match open_regular(workdir, path) {
-        Ok((fd, size)) => {
-            drop(transport::reply(channel, &Reply::Opened { size }, &[fd.as_fd()]));
-        }
+        Ok(fd) => drop(transport::reply(channel, &Reply::Opened, &[fd.as_fd()])),
         Err(fault) => answer(channel, Err(fault)),
     }
 }
 
-fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<(std::os::fd::OwnedFd, u64)> {
+fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<std::os::fd::OwnedFd> {
     // Looked at before it is opened: opening a FIFO or a device can block or have an effect.
     let found = file::open(Some(workdir), path, libc::O_PATH, 0)?;
     check_regular(file::metadata(found.as_fd())?)?;
@@ -61,7 +59,7 @@ fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<(std::os::fd::Owne
     if metadata.size == 0 && is_about_this_process(fd.as_fd())? {
         return Err(Errno(libc::EACCES).into());
     }
-    Ok((fd, metadata.size))
+    Ok(fd)
 }
 
 /// Whether a file shows this process or the agent, of which the kernel lets us see more than any command (S12).

@@ -2,19 +2,18 @@
 //! the owner is gone. It holds nothing but descriptors: no environment, no output, no file content passes through it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use crate::cgroup::{self, Cgroups, Ending, GONE, REMOVAL_RETRY_MILLIS};
+use crate::ids::Ids;
 use crate::setup::{self, Failure};
 use crate::sys::process::Cloned;
 use crate::sys::socket::Epoll;
 use crate::sys::{Errno, file, process, socket};
 use crate::transport;
-use crate::wire::{CgroupAction, CgroupStep, CreateReply, CreateRequest, LauncherRequest, Subject};
+use crate::wire::{CreateReply, CreateRequest, LauncherRequest, Subject};
 
 /// The control socket, as the owner starts us.
 const CONTROL_FD: i32 = 0;
@@ -22,14 +21,6 @@ const CONTROL_KEY: u64 = 0;
 const OWNER_KEY: u64 = 1;
 /// Sandbox tokens follow.
 const FIRST_SANDBOX_KEY: u64 = 2;
-
-/// How often and how long to retry the removal of a cgroup whose last process the kernel is still putting away.
-const REMOVAL_RETRY_MILLIS: u64 = 2;
-const REMOVAL_RETRIES: u32 = 1000;
-
-/// What the owner reads once a destroyed sandbox is gone.
-const GONE: [u8; 1] = [0];
-const GONE_BUT_CGROUP_LEFT: [u8; 1] = [1];
 
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
@@ -61,7 +52,7 @@ fn serve(owner: libc::pid_t) -> crate::sys::Result<()> {
         return Ok(());
     }
     let epoll = Epoll::new()?;
-    let control = file::adopt(CONTROL_FD);
+    let control = file::take_control_socket();
     epoll.add(control.as_fd(), CONTROL_KEY)?;
     epoll.add(owner_pidfd.as_fd(), OWNER_KEY)?;
     let mut launcher = Launcher { epoll, ids: Ids::read(), sandboxes: BTreeMap::new(), ending: Vec::new() };
@@ -85,13 +76,6 @@ struct Sandbox {
     cgroups: Vec<PathBuf>,
     deadline_millis: Option<u64>,
     waiting: Vec<OwnedFd>,
-}
-
-/// A sandbox whose processes are gone and whose cgroups are not yet.
-struct Ending {
-    cgroups: Vec<PathBuf>,
-    waiting: Vec<OwnedFd>,
-    retries: u32,
 }
 
 impl Launcher {
@@ -153,7 +137,11 @@ impl Launcher {
                     sandbox.kill();
                     sandbox.waiting.push(fd);
                 }
-                None => drop(socket::send(fd.as_fd(), &GONE, &[])),
+                None => match self.ending.iter_mut().find(|ending| ending.token == token) {
+                    Some(ending) => ending.waiting.push(fd),
+                    // Who does not listen any more does not want to know any more.
+                    None => drop(socket::send(fd.as_fd(), &GONE, &[])),
+                },
             },
         }
     }
@@ -162,7 +150,7 @@ impl Launcher {
         let mut cgroups = Cgroups::default();
         let result = self.create_in(request, agent, &mut cgroups);
         if result.is_err() {
-            cgroups.remove();
+            cgroups.remove(request.token);
         }
         result
     }
@@ -177,8 +165,7 @@ impl Launcher {
         let (alive, child_end) = socket::pair().map_err(Failure::at("create a socket pair"))?;
         let id = self.ids.of_sandbox(request.token);
         let flags = NAMESPACES | process::CLONE_CLEAR_SIGHAND;
-        let into = cgroups.clone_into.as_ref().map(AsFd::as_fd);
-        let cloned = process::clone_into_namespaces(flags, into)
+        let cloned = process::clone_into_namespaces(flags, cgroups.clone_into())
             .map_err(Failure::at("create user, mount, pid, ipc, uts, net and cgroup namespaces"))?;
         let Cloned::Parent { pid, pidfd } = cloned else {
             setup::become_sandbox(request, child_end, agent, self.ids.may_drop_groups);
@@ -205,13 +192,7 @@ impl Launcher {
 
     /// Puts the new process into its cgroups, gives it its ids and lets it go on.
     fn admit(&self, sandbox: &Sandbox, request: &CreateRequest, id: u32) -> Result<(), Failure> {
-        for step in &request.cgroup {
-            if let CgroupAction::Attach(directory) = &step.action {
-                let path = path_of(directory).join("cgroup.procs");
-                fs::write(&path, sandbox.pid.to_string())
-                    .map_err(|error| Failure::io(step.subject, format!("write {}", path.display()), error))?;
-            }
-        }
+        cgroup::attach(&request.cgroup, sandbox.pid)?;
         let process = PathBuf::from(format!("/proc/{}", sandbox.pid));
         let (user_map, group_map) = self.ids.maps(request.uid, id);
         // Without the right to map other ids the kernel wants this promise before it takes a group map.
@@ -231,7 +212,7 @@ impl Launcher {
     fn reap(&mut self, token: u64) {
         let Some(sandbox) = self.sandboxes.remove(&token) else { return };
         drop(process::wait_for(sandbox.pid));
-        let mut ending = Ending { cgroups: sandbox.cgroups, waiting: sandbox.waiting, retries: 0 };
+        let mut ending = Ending::new(token, sandbox.cgroups, sandbox.waiting);
         if !ending.progress() {
             self.ending.push(ending);
         }
@@ -256,157 +237,5 @@ impl Sandbox {
     fn kill(&self) {
         // ESRCH: it has ended already, which is what was wanted.
         drop(process::pidfd_send_signal(self.pidfd.as_fd(), libc::SIGKILL));
-    }
-}
-
-impl Ending {
-    /// Goes on removing; true when done, or given up and said so.
-    fn progress(&mut self) -> bool {
-        while let Some(path) = self.cgroups.last() {
-            match fs::remove_dir(path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) if self.retries < REMOVAL_RETRIES => {
-                    self.retries += 1;
-                    return false;
-                }
-                Err(_) => {
-                    self.tell(&GONE_BUT_CGROUP_LEFT);
-                    return true;
-                }
-            }
-            self.cgroups.pop();
-        }
-        self.tell(&GONE);
-        true
-    }
-
-    fn tell(&self, what: &[u8]) {
-        for fd in &self.waiting {
-            drop(socket::send(fd.as_fd(), what, &[]));
-        }
-    }
-}
-
-/// The cgroup work of one creation.
-#[derive(Default)]
-struct Cgroups {
-    owned: Vec<PathBuf>,
-    clone_into: Option<OwnedFd>,
-}
-
-impl Cgroups {
-    fn prepare(&mut self, steps: &[CgroupStep]) -> Result<(), Failure> {
-        for step in steps {
-            match &step.action {
-                CgroupAction::Ensure(path) => match fs::create_dir(path_of(path)) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(failed(step, "create", path, error));
-                    }
-                    _ => {}
-                },
-                CgroupAction::Own(path) => {
-                    fs::create_dir(path_of(path)).map_err(|error| failed(step, "create", path, error))?;
-                    self.owned.push(path_of(path).to_owned());
-                }
-                CgroupAction::Write(path, value) => {
-                    fs::write(path_of(path), value).map_err(|error| failed(step, "write", path, error))?
-                }
-                CgroupAction::CloneInto(path) => {
-                    let directory = file::open(None, path, libc::O_DIRECTORY | libc::O_RDONLY, 0);
-                    self.clone_into = Some(directory.map_err(|errno| Failure {
-                        subject: step.subject,
-                        step: format!("open {}", path_of(path).display()),
-                        errno,
-                    })?);
-                }
-                CgroupAction::WriteIfPresent(path, value) => match fs::write(path_of(path), value) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(failed(step, "write", path, error));
-                    }
-                    _ => {}
-                },
-                CgroupAction::Attach(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn take_owned(&mut self) -> Vec<PathBuf> {
-        std::mem::take(&mut self.owned)
-    }
-
-    fn remove(&mut self) {
-        let mut ending = Ending { cgroups: self.take_owned(), waiting: Vec::new(), retries: 0 };
-        while !ending.progress() {
-            drop(socket::poll(&mut [], Some(REMOVAL_RETRY_MILLIS)));
-        }
-    }
-}
-
-fn failed(step: &CgroupStep, verb: &str, path: &[u8], error: io::Error) -> Failure {
-    Failure::io(step.subject, format!("{verb} {}", path_of(path).display()), error)
-}
-
-fn path_of(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
-}
-
-/// Which ids of the host sandboxes get.
-struct Ids {
-    uid: u32,
-    gid: u32,
-    /// Whether this process may map ids other than its own, and so also let sandboxes drop groups.
-    may_drop_groups: bool,
-    /// The range of our own user namespace to choose from: first id, count.
-    range: (u32, u32),
-    /// Where in the range this launcher starts.
-    start: u64,
-}
-
-/// Where sandbox ids lie in a namespace with all ids: above what distributions and container managers hand out, below 2^31,
-/// where some programs stop counting.
-const FIRST_ID: u32 = 0x7000_0000;
-const LAST_ID: u32 = 0x7fff_ffff;
-
-impl Ids {
-    fn read() -> Self {
-        let (uid, gid) = process::effective_ids();
-        let own = Self { uid, gid, may_drop_groups: false, range: (uid, 1), start: process::random() };
-        if uid != 0 {
-            return own;
-        }
-        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        let ranges = map.lines().filter_map(|line| {
-            let mut numbers = line.split_whitespace().map(|number| number.parse::<u32>().ok());
-            let (first, _, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
-            Some((first, count))
-        });
-        match ranges.max_by_key(|(_, count)| *count) {
-            Some((first, count)) if count > 1 => {
-                let last = first.saturating_add(count - 1);
-                let range = if first <= FIRST_ID && last >= LAST_ID {
-                    (FIRST_ID, LAST_ID - FIRST_ID)
-                } else {
-                    // A small namespace: leave its lower half to those who live there.
-                    (first + count / 2, count - count / 2)
-                };
-                Self { may_drop_groups: true, range, ..own }
-            }
-            _ => own,
-        }
-    }
-
-    /// An id of its own for each sandbox, so that limits per user and permissions do not cross sandboxes. Where a launcher
-    /// starts is chance, so that those of different owners do not meet, also across pid namespaces.
-    fn of_sandbox(&self, token: u64) -> u32 {
-        let (first, count) = self.range;
-        first + (self.start.wrapping_add(token) % u64::from(count)) as u32
-    }
-
-    /// The user and the group map: `inside` is `id` outside, or our own ids where we may map no others.
-    fn maps(&self, inside: u32, id: u32) -> (String, String) {
-        let (uid, gid) = if self.may_drop_groups { (id, id) } else { (self.uid, self.gid) };
-        (format!("{inside} {uid} 1\n"), format!("{inside} {gid} 1\n"))
     }
 }

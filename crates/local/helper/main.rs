@@ -10,7 +10,9 @@
 //! It has one thread, reads no configuration and takes nothing from the sandbox's file system.
 
 mod agent;
+mod cgroup;
 mod files;
+mod ids;
 mod launcher;
 mod setup;
 mod shim;

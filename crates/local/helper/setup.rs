@@ -101,8 +101,7 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     become_inner_user(request.uid, may_drop_groups)?;
     // After the change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
     // thread" and "parent process" are the same here.
-    process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
-        .map_err(Failure::at("tie the sandbox to the launcher"))?;
+    process::die_with_parent().map_err(Failure::at("tie the sandbox to the launcher"))?;
     let mut watch = [socket::Poll::new(Some(alive.as_fd()))];
     socket::poll(&mut watch, Some(0)).map_err(Failure::at("look for the launcher"))?;
     if watch[0].ready {
@@ -318,9 +317,9 @@ fn restrict(request: &CreateRequest) -> Result<(), Failure> {
 /// The order matters: Landlock forbids mounts, and the filter forbids Landlock.
 fn give_up_privileges(request: &CreateRequest) -> Result<u32, Failure> {
     security::drop_capabilities().map_err(Failure::at("drop capabilities"))?;
-    security::no_new_privileges().map_err(Failure::at("forbid new privileges"))?;
+    process::no_new_privileges().map_err(Failure::at("forbid new privileges"))?;
     let landlock_abi = apply_landlock(request).map_err(Failure::at("apply Landlock"))?;
-    process::prctl(libc::PR_SET_DUMPABLE, 0).map_err(Failure::at("hide the agent's memory"))?;
+    process::hide_memory().map_err(Failure::at("hide the agent's memory"))?;
     security::load_filter(&request.filter).map_err(Failure::at("load the seccomp filter"))?;
     Ok(landlock_abi)
 }

@@ -6,11 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::process::{Forked, Status};
 use crate::sys::{Errno, c_string, file, process, socket};
-use crate::wire::{NotStarted, Reply, RunRequest};
+use crate::wire::{GRACE_MILLIS, Message, NotStarted, Reply, RunRequest};
 use crate::{agent, transport, tree};
-
-/// Between the polite signal and the other one.
-const GRACE_MILLIS: u64 = 2000;
 
 /// Standard streams of the command: what it gets, and the reading ends that keep a late writer from SIGPIPE.
 struct Streams {
@@ -22,8 +19,8 @@ struct Streams {
 
 /// Runs one command. Ends the process.
 pub(crate) fn run(request: &RunRequest, channel: &OwnedFd, fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> ! {
-    let started = process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
-        .and_then(|_| process::child_signal_fd())
+    let started = process::become_subreaper()
+        .and_then(|()| process::child_signal_fd())
         .map_err(|errno| (NotStarted::Fork, errno))
         .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, workdir)?)));
     match started {
@@ -58,9 +55,8 @@ fn start(
     match process::fork().map_err(|errno| (NotStarted::Fork, errno))? {
         Forked::Child => {
             let (step, errno) = become_command(request, &streams, workdir);
-            let mut message = vec![step as u8];
-            message.extend_from_slice(&errno.0.to_le_bytes());
-            drop(file::write_all(report.as_fd(), &message));
+            // A shim that is gone needs no report.
+            drop(file::write_all(report.as_fd(), &Reply::NotStarted(step, errno.0).encode()));
             process::exit(127)
         }
         Forked::Parent(pid) => Ok(Command { pid, failure, read_back: streams.read_back }),
@@ -261,19 +257,10 @@ impl<'a> Shim<'a> {
     }
 
     fn failure_to_start(&self) -> Option<Reply> {
-        let mut message = [0u8; 5];
+        let mut message = [0u8; 16];
         // The writing end closed when the process became the program or ended; nobody else has it.
-        if file::read(self.command.failure.as_fd(), &mut message) != Ok(message.len()) {
-            return None;
-        }
-        let [step, errno @ ..] = message;
-        let step = match step {
-            step if step == NotStarted::Workdir as u8 => NotStarted::Workdir,
-            step if step == NotStarted::NotFound as u8 => NotStarted::NotFound,
-            step if step == NotStarted::Exec as u8 => NotStarted::Exec,
-            _ => NotStarted::Fork,
-        };
-        Some(Reply::NotStarted(step, i32::from_le_bytes(errno)))
+        let length = file::read(self.command.failure.as_fd(), &mut message).ok()?;
+        Reply::decode(&message[..length]).ok()
     }
 
     fn report(&mut self, reply: &Reply) {

@@ -3,12 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::{Errno, Result, file, socket};
-use crate::wire::{INLINE_BYTES, MESSAGE_BYTES, Message};
-
-/// Says that the message follows inline.
-const INLINE: u8 = 0;
-/// Says that the message is the content of the last descriptor.
-const IN_FILE: u8 = 1;
+use crate::wire::{IN_FILE, INLINE, INLINE_BYTES, MESSAGE_BYTES, Message};
 
 /// Sends a reply. Replies always fit inline.
 pub(crate) fn reply(to: BorrowedFd<'_>, message: &impl Message, fds: &[BorrowedFd<'_>]) -> Result<()> {

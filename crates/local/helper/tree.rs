@@ -4,24 +4,60 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::AsFd;
 
 use crate::sys::{Errno, process};
+use crate::wire::KILL_MILLIS;
 
-/// How long the walk goes round while processes keep being made, or take their time to end: the kernel puts gigabytes of
-/// memory away after the kill. Each round stops all it finds, so only those made between reading and stopping are left; a
-/// tree that outlasts this is reported, not waited for.
-const PATIENCE_MILLIS: u64 = 5000;
+/// One look at a process. Its number can be another one's a moment later, its number and start time together cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    pid: libc::pid_t,
+    parent: libc::pid_t,
+    state: u8,
+    /// Clock ticks since the machine started.
+    start: u64,
+}
+
+impl Process {
+    /// The fields behind the name in `/proc/PID/stat`. The name is the process's own choice, so the last `)` counts.
+    fn look(pid: libc::pid_t) -> Option<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(stat.get(end + 2..)?).ok()?;
+        let mut fields = rest.split(' ');
+        let state = fields.next()?.bytes().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // Field 22 of the whole line; state is field 3.
+        let start = fields.nth(17)?.parse().ok()?;
+        Some(Self { pid, parent, state, start })
+    }
+
+    /// Signals exactly this process: what has its number when the descriptor is opened is looked at again, and the
+    /// descriptor cannot become another process's.
+    fn signal(&self, signal: libc::c_int) {
+        let Ok(pidfd) = process::pidfd_open(self.pid) else { return };
+        if Self::look(self.pid).is_some_and(|now| now.start == self.start) {
+            // It may have ended since: that is as good.
+            drop(process::pidfd_send_signal(pidfd.as_fd(), signal));
+        }
+    }
+
+    fn is_dying(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
 
 /// The children of a process.
 pub(crate) fn children_of(parent: libc::pid_t) -> Vec<libc::pid_t> {
-    processes().into_iter().filter(|(_, its_parent)| *its_parent == parent).map(|(pid, _)| pid).collect()
+    processes().into_iter().filter(|process| process.parent == parent).map(|process| process.pid).collect()
 }
 
 /// All descendants of this process.
-fn descendants() -> Vec<libc::pid_t> {
-    let mut by_parent: BTreeMap<libc::pid_t, Vec<libc::pid_t>> = BTreeMap::new();
-    for (pid, parent) in processes() {
-        by_parent.entry(parent).or_default().push(pid);
+fn descendants() -> Vec<Process> {
+    let mut by_parent: BTreeMap<libc::pid_t, Vec<Process>> = BTreeMap::new();
+    for process in processes() {
+        by_parent.entry(process.parent).or_default().push(process);
     }
     let mut found = Vec::new();
     let mut next = vec![process::getpid()];
@@ -29,7 +65,7 @@ fn descendants() -> Vec<libc::pid_t> {
         // Removed when visited: what another process does meanwhile cannot make this go round.
         for child in by_parent.remove(&pid).unwrap_or_default() {
             found.push(child);
-            next.push(child);
+            next.push(child.pid);
         }
     }
     found
@@ -37,15 +73,15 @@ fn descendants() -> Vec<libc::pid_t> {
 
 /// Signals every descendant once.
 pub(crate) fn signal_all(signal: libc::c_int) {
-    for pid in descendants() {
-        // It may have ended since it was listed.
-        drop(process::kill(pid, signal));
+    for process in descendants() {
+        process.signal(signal);
     }
 }
 
-/// Ends every descendant and reaps it. False when the tree kept growing faster than it could be stopped.
+/// Ends every descendant and reaps it. False when the tree kept growing faster than it could be stopped, or took too long to
+/// go: the kernel puts gigabytes of memory away after the kill.
 pub(crate) fn kill_all() -> bool {
-    let deadline = process::now_millis() + PATIENCE_MILLIS;
+    let deadline = process::now_millis() + KILL_MILLIS;
     loop {
         let mut stopped = 0;
         // Stopped processes make no new ones: stop until a look finds nothing new, then end them all.
@@ -55,8 +91,8 @@ pub(crate) fn kill_all() -> bool {
                 break;
             }
             stopped = found.len();
-            for pid in found {
-                drop(process::kill(pid, libc::SIGSTOP));
+            for process in found {
+                process.signal(libc::SIGSTOP);
             }
         }
         signal_all(libc::SIGKILL);
@@ -78,7 +114,7 @@ fn reap_killed() -> bool {
             // A killed process that is not reapable yet: give the kernel the processor, then look again.
             Ok(None) => {
                 drop(crate::sys::socket::poll(&mut [], Some(1)));
-                if descendants().iter().any(|pid| !is_dying(*pid)) {
+                if descendants().iter().any(|process| !process.is_dying()) {
                     return false;
                 }
             }
@@ -87,29 +123,8 @@ fn reap_killed() -> bool {
     }
 }
 
-/// Every process of the sandbox with its parent.
-fn processes() -> Vec<(libc::pid_t, libc::pid_t)> {
+/// Every process of the sandbox.
+fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| {
-            let pid: libc::pid_t = entry.file_name().to_str()?.parse().ok()?;
-            let (_, parent) = state_and_parent(pid)?;
-            Some((pid, parent))
-        })
-        .collect()
-}
-
-fn is_dying(pid: libc::pid_t) -> bool {
-    state_and_parent(pid).is_none_or(|(state, _)| matches!(state, b'Z' | b'X'))
-}
-
-/// The fields behind the name in `/proc/PID/stat`. The name is the process's own choice, so the last `)` counts.
-fn state_and_parent(pid: libc::pid_t) -> Option<(u8, libc::pid_t)> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 2..)?).ok()?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?.bytes().next()?;
-    Some((state, fields.next()?.parse().ok()?))
+    entries.flatten().filter_map(|entry| Process::look(entry.file_name().to_str()?.parse().ok()?)).collect()
 }

@@ -109,6 +109,14 @@ impl LocalBackend {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets go of a sandbox that turned out to be gone, however that was found out.
+    fn forget_if_lost<T>(&self, id: &SandboxId, result: Result<T>) -> Result<T> {
+        if result.as_ref().is_err_and(|error| *error.kind() == ErrorKind::SandboxLost) {
+            self.sandboxes().remove(id);
+        }
+        result
+    }
+
     fn sandbox(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
         self.sandboxes().get(id).cloned().ok_or_else(|| lost(operation, id))
     }
@@ -180,13 +188,13 @@ impl LocalBackend {
     }
 
     /// Asks a launcher for a sandbox; once more with a new one when the old one turns out to be gone.
-    async fn provision(&self, spec: &SandboxSpec) -> Result<Provisioned> {
+    async fn provision(&self, spec: &SandboxSpec, name: &str) -> Result<Provisioned> {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         let limits = spec.limits();
         let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
         let cgroup = if asked {
             self.sweep.call_once(|| self.hierarchies().sweep());
-            self.hierarchies().plan(limits)
+            self.hierarchies().plan(name, limits)
         } else {
             CgroupPlan::default()
         };
@@ -195,7 +203,8 @@ impl LocalBackend {
             let launcher = self.launcher()?;
             let (agent, theirs) =
                 transport::pair().map_err(|error| unexpected(CREATE, "create a socket", error).terminal())?;
-            match launcher.send(&request, theirs).await {
+            let sent = tokio::time::timeout(CREATE_DEADLINE, launcher.send(&request, theirs)).await;
+            match sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok(()) => {
                     return Ok(Provisioned {
                         landlock_abi: ready(&agent).await?,
@@ -214,7 +223,7 @@ impl LocalBackend {
             .terminal())
     }
 
-    fn statement(&self, spec: &SandboxSpec, created: Option<&Provisioned>) -> EnforcementStatement {
+    fn statement(&self, spec: &SandboxSpec, created: Option<&Known>) -> EnforcementStatement {
         let at = created.map(|_| now());
         let applied = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
         let limits = spec.limits();
@@ -284,26 +293,22 @@ impl LocalBackend {
         field: SpecField,
         controller: Controller,
         asked: &str,
-        created: Option<&Provisioned>,
+        created: Option<&Known>,
     ) -> EnforcementRow {
         let mechanism = self.hierarchies().mechanism(controller).unwrap_or("cgroup");
         let Some(created) = created else {
             return EnforcementRow::new(field, format!("{mechanism}, {asked}"), Evidence::Planned);
         };
-        let settings: Vec<String> = created
-            .cgroup
-            .to_read_back()
-            .filter(|(its, ..)| *its == controller)
-            .map(|(_, path, _)| {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                let value = std::fs::read_to_string(path).unwrap_or_default();
-                format!("{name} = {}", value.trim())
-            })
+        let settings: Vec<&str> = created
+            .limits
+            .iter()
+            .filter(|(its, _)| *its == controller)
+            .map(|(_, setting)| setting.as_str())
             .collect();
         EnforcementRow::new(field, format!("{mechanism} {}", settings.join(", ")), Evidence::ReadBack)
     }
 
-    fn pids_row(&self, field: SpecField, pids: u32, created: Option<&Provisioned>) -> EnforcementRow {
+    fn pids_row(&self, field: SpecField, pids: u32, created: Option<&Known>) -> EnforcementRow {
         let evidence = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
         let row = match self.pids_mechanism() {
             PidsMechanism::UserLimit => EnforcementRow::new(
@@ -325,6 +330,12 @@ impl LocalBackend {
     }
 }
 
+/// What is known of a sandbox once it exists.
+struct Known {
+    landlock_abi: u32,
+    limits: Vec<Kept>,
+}
+
 /// A sandbox that has answered.
 struct Provisioned {
     landlock_abi: u32,
@@ -334,24 +345,25 @@ struct Provisioned {
     cgroup: CgroupPlan,
 }
 
-impl Provisioned {
-    /// Reads every limit back: a kernel may take a value and keep another.
-    fn check_limits(&self) -> Result<()> {
-        for (controller, path, asked) in self.cgroup.to_read_back() {
+/// A limit as the kernel keeps it: `memory.max = 67108864`.
+type Kept = (Controller, String);
+
+/// Reads every limit back: a kernel may take a value and keep another.
+fn read_back(cgroup: &CgroupPlan) -> Result<Vec<Kept>> {
+    cgroup
+        .to_read_back()
+        .map(|(controller, path, asked)| {
             let kept = std::fs::read_to_string(path)
                 .map_err(|error| unexpected(CREATE, "read a limit back", error).terminal())?;
-            if !is_at_most(kept.trim(), asked) {
-                let field = match controller {
-                    Controller::Memory => SpecField::Memory,
-                    Controller::Cpu => SpecField::Cpus,
-                    Controller::Pids => SpecField::Pids,
-                };
-                let message = format!("{} is {} instead of {asked}", path.display(), kept.trim());
-                return Err(Error::refused(SCHEME, field, message));
+            let kept = kept.trim();
+            if !is_at_most(kept, asked) {
+                let message = format!("{} is {kept} instead of {asked}", path.display());
+                return Err(Error::refused(SCHEME, controller.field(), message));
             }
-        }
-        Ok(())
-    }
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Ok((*controller, format!("{name} = {kept}")))
+        })
+        .collect()
 }
 
 /// Memory limits are kept in whole pages, so the kernel may lower one; nothing may be higher.
@@ -500,15 +512,14 @@ impl Backend for LocalBackend {
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Created> {
         self.judge(spec)?;
-        let provisioned = self.provision(spec).await?;
-        let statement = self.statement(spec, Some(&provisioned));
-        let limits = provisioned.check_limits();
-        let Provisioned { token, launcher, agent, cgroup, .. } = provisioned;
-        let id = format!("sb-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
-        let Some(id) = SandboxId::new(id) else {
+        let name = format!("sb-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+        let Some(id) = SandboxId::new(name.as_str()) else {
             return Err(unexpected(CREATE, "name it", std::io::ErrorKind::InvalidData.into()).terminal());
         };
+        let Provisioned { landlock_abi, token, launcher, agent, cgroup } =
+            self.provision(spec, &name).await?;
         let shell = self.machine().shell;
+        let limits = read_back(&cgroup);
         let sandbox = Arc::new(Sandbox {
             id: id.clone(),
             token,
@@ -519,11 +530,15 @@ impl Backend for LocalBackend {
             memory: cgroup.memory,
             pids: cgroup.pids,
         });
-        if let Err(refusal) = limits {
-            // The reason counts; a sandbox that cannot be destroyed ends with this process at the latest.
-            drop(sandbox.destroy().await);
-            return Err(refusal);
-        }
+        let limits = match limits {
+            Ok(limits) => limits,
+            Err(refusal) => {
+                // The reason counts; a sandbox that cannot be destroyed ends with this process at the latest.
+                drop(sandbox.destroy().await);
+                return Err(refusal);
+            }
+        };
+        let statement = self.statement(spec, Some(&Known { landlock_abi, limits }));
         self.sandboxes().insert(id.clone(), sandbox);
         Ok(Created { id, statement })
     }
@@ -531,14 +546,10 @@ impl Backend for LocalBackend {
     async fn run_command(&self, sandbox: &SandboxId, request: CommandRequest) -> Result<CommandResult> {
         let running = self.sandbox("run the command", sandbox)?;
         let result = run::run(&running, request).await;
-        let gone = match &result {
-            Ok(result) => result.sandbox_lost,
-            Err(error) => *error.kind() == ErrorKind::SandboxLost,
-        };
-        if gone {
+        if result.as_ref().is_ok_and(|result| result.sandbox_lost) {
             self.sandboxes().remove(sandbox);
         }
-        result
+        self.forget_if_lost(sandbox, result)
     }
 
     async fn destroy(&self, sandbox: &SandboxId) -> Result<()> {
@@ -550,11 +561,13 @@ impl Backend for LocalBackend {
     }
 
     async fn read_file(&self, sandbox: &SandboxId, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
-        files::read(&*self.sandbox("read the file", sandbox)?, path, limit_bytes).await
+        let living = self.sandbox("read the file", sandbox)?;
+        self.forget_if_lost(sandbox, files::read(&living, path, limit_bytes).await)
     }
 
     async fn write_file(&self, sandbox: &SandboxId, path: &GuestPath, content: &[u8]) -> Result<()> {
-        files::write(&*self.sandbox("write the file", sandbox)?, path, content).await
+        let living = self.sandbox("write the file", sandbox)?;
+        self.forget_if_lost(sandbox, files::write(&living, path, content).await)
     }
 
     async fn list_directory(
@@ -563,7 +576,8 @@ impl Backend for LocalBackend {
         path: &GuestPath,
         request: ListRequest,
     ) -> Result<Listing> {
-        files::list(&*self.sandbox("list the directory", sandbox)?, path, request).await
+        let living = self.sandbox("list the directory", sandbox)?;
+        self.forget_if_lost(sandbox, files::list(&living, path, request).await)
     }
 
     async fn export_file(
@@ -573,11 +587,13 @@ impl Backend for LocalBackend {
         limit_bytes: u64,
         sink: &mut (dyn AsyncWrite + Send + Unpin),
     ) -> Result<u64> {
-        files::export(&*self.sandbox("export the file", sandbox)?, path, limit_bytes, sink).await
+        let living = self.sandbox("export the file", sandbox)?;
+        self.forget_if_lost(sandbox, files::export(&living, path, limit_bytes, sink).await)
     }
 
     async fn open_terminal(&self, sandbox: &SandboxId, request: TerminalRequest) -> Result<Terminal> {
-        terminal::open(self.sandbox("open a terminal", sandbox)?, request).await
+        let living = self.sandbox("open a terminal", sandbox)?;
+        self.forget_if_lost(sandbox, terminal::open(living, request).await)
     }
 }
 

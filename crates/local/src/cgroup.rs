@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringfence_core::Limits;
+use ringfence_core::{Limits, SpecField};
 use rustix::fs::Access;
 
 use crate::wire::{CgroupAction, CgroupStep, Subject};
@@ -35,6 +35,15 @@ impl Controller {
             Self::Memory => "memory",
             Self::Cpu => "cpu",
             Self::Pids => "pids",
+        }
+    }
+
+    /// The field of the spec that it is for.
+    pub(crate) fn field(self) -> SpecField {
+        match self {
+            Self::Memory => SpecField::Memory,
+            Self::Cpu => SpecField::Cpus,
+            Self::Pids => SpecField::Pids,
         }
     }
 
@@ -121,11 +130,10 @@ impl Hierarchies {
         v2.controllers.contains(&controller).then_some("cgroup v2")
     }
 
-    /// Plans the work for the limits that a controller is there for, in directories of a new name.
-    pub(crate) fn plan(&self, limits: &Limits) -> CgroupPlan {
-        // The process, for the sweep; and a random part, because other pid namespaces have the same numbers.
-        let random = uuid::Uuid::new_v4().simple().to_string();
-        let name = &format!("{PREFIX}{}-{}", std::process::id(), &random[..12]);
+    /// Plans the work for the limits that a controller is there for, in directories with the sandbox's name in theirs.
+    pub(crate) fn plan(&self, sandbox: &str, limits: &Limits) -> CgroupPlan {
+        // The process too, for the sweep. Other pid namespaces have the same numbers, so the sandbox's part has to differ.
+        let name = &format!("{PREFIX}{}-{sandbox}", std::process::id());
         let mut plan = CgroupPlan::default();
         let mut v2: Vec<Controller> = Vec::new();
         for controller in Controller::ALL {

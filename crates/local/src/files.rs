@@ -11,9 +11,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt, Interest};
 
 use crate::SCHEME;
 use crate::error::{file_failed, lost, unexpected};
-use crate::run::register;
 use crate::sandbox::{FILE_DEADLINE, Sandbox};
-use crate::transport::Channel;
+use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, Entry, Reply};
 
 /// Content up to this size travels in the request.
@@ -124,7 +123,7 @@ async fn open(
     let channel = sandbox.ask(operation, &request, &[]).await?;
     let (reply, fds) = answer(operation, sandbox, &channel).await?;
     match (reply, fds.into_iter().next()) {
-        (Reply::Opened { .. }, Some(file)) => {
+        (Reply::Opened, Some(file)) => {
             let size = check_hostile(&file)
                 .map_err(|error| unexpected(operation, "accept the sandbox's file", error))?;
             if size > limit_bytes {
@@ -183,7 +182,7 @@ pub(crate) async fn write(sandbox: &Sandbox, path: &GuestPath, content: &[u8]) -
 
 /// Writes until the end, or until nobody reads: the answer says why.
 async fn send_content(pipe: OwnedFd, mut content: &[u8]) -> io::Result<()> {
-    let pipe = register(pipe, Interest::WRITABLE).map_err(io::Error::other)?;
+    let pipe = watch_nonblocking(pipe, Interest::WRITABLE)?;
     let send = async {
         while !content.is_empty() {
             let wrote = pipe

@@ -2,7 +2,7 @@
 //! bounds, and everything that can happen is an event of one loop.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,13 @@ use crate::SCHEME;
 use crate::cgroup::Counter;
 use crate::error::{lost, unexpected};
 use crate::sandbox::Sandbox;
-use crate::sys::watch;
-use crate::transport::Channel;
-use crate::wire::{AgentRequest, NotStarted, Reply, RunRequest};
+use crate::transport::{Channel, watch_nonblocking};
+use crate::wire::{AgentRequest, GRACE_MILLIS, KILL_MILLIS, NotStarted, Reply, RunRequest};
 
 const OPERATION: &str = "run the command";
 
-/// The shim sends SIGKILL this long after SIGTERM; a shim that is silent for as long again on top does not answer any more.
-const SHIM_GRACE: Duration = Duration::from_secs(10);
+/// When a shim must have spoken, after the timeout: it asks, waits, ends, and then has a little more.
+const SHIM_GRACE: Duration = Duration::from_millis(GRACE_MILLIS + KILL_MILLIS + 3000);
 
 /// What is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -44,12 +43,19 @@ const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 /// Runs a command in a sandbox.
 pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<CommandResult> {
     let workdir = request.workdir.as_ref().map(|path| path.as_bytes()).unwrap_or_default();
-    let mut run = run_request(sandbox, &request.invocation, &request.env, workdir)?;
+    let mut run = run_request(OPERATION, sandbox, &request.invocation, &request.env, workdir)?;
     run.timeout_millis = u64::try_from(request.timeout.get().as_millis()).unwrap_or(u64::MAX).max(1);
     let program = run.arguments.first().map(|name| name.escape_ascii().to_string()).unwrap_or_default();
     let limits = Struck::so_far(sandbox);
-    let started = start(sandbox, run, !matches!(request.stdin, Stdin::Closed)).await?;
     let deadline = Instant::now() + request.timeout.get() + SHIM_GRACE;
+    let starting = start(sandbox, run, !matches!(request.stdin, Stdin::Closed));
+    let Ok(started) = tokio::time::timeout_at(deadline, starting).await else {
+        let message = "the sandbox takes no requests; it is destroyed";
+        // It ends with this process at the latest.
+        drop(sandbox.destroy().await);
+        return Err(Error::new(ErrorKind::SandboxLost, SCHEME, OPERATION, message));
+    };
+    let started = started?;
     let limit = request.output_limit;
     let mut command = Running {
         program,
@@ -70,6 +76,7 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
 
 /// Arguments, environment and directory as the shim takes them.
 pub(crate) fn run_request(
+    operation: &'static str,
     sandbox: &Sandbox,
     invocation: &Invocation,
     extra: &EnvMap,
@@ -81,7 +88,7 @@ pub(crate) fn run_request(
         }
         Invocation::Program(arguments) => arguments.clone(),
     };
-    let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidArgument, SCHEME, OPERATION, message));
+    let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidArgument, SCHEME, operation, message));
     if arguments.is_empty() {
         return refuse("there is no program to run");
     }
@@ -92,7 +99,7 @@ pub(crate) fn run_request(
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             SCHEME,
-            OPERATION,
+            operation,
             format!("an argument has {} bytes, the kernel takes less than {MAX_ARGUMENT_BYTES}", long.len()),
         )
         .hint("write it to a file and run that"));
@@ -285,7 +292,7 @@ impl Stream {
         limit: OutputLimit,
         observer: Option<Arc<dyn OutputObserver>>,
     ) -> Result<Self> {
-        let pipe = register(pipe, Interest::READABLE)?;
+        let pipe = watched(pipe, Interest::READABLE)?;
         Ok(Self { name, pipe, open: true, tail: TailBuffer::new(limit), observer, chunk: Vec::new() })
     }
 
@@ -354,7 +361,7 @@ impl Input {
             Stdin::Reader(reader) => (reader, Bytes::new()),
             Stdin::Closed => (Box::pin(tokio::io::empty()), Bytes::new()),
         };
-        Ok(Self { pipe: register(pipe, Interest::WRITABLE)?, source, pending })
+        Ok(Self { pipe: watched(pipe, Interest::WRITABLE)?, source, pending })
     }
 }
 
@@ -384,14 +391,6 @@ async fn feed(input: &mut Option<Input>) {
     }
 }
 
-/// Makes a pipe end non-blocking and registers it with the current runtime.
-pub(crate) fn register(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
-    set_nonblocking(fd.as_fd())
-        .and_then(|()| watch(fd, interest))
-        .map_err(|error| unexpected(OPERATION, "wait for a descriptor", error))
-}
-
-fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+fn watched(pipe: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
+    watch_nonblocking(pipe, interest).map_err(|error| unexpected(OPERATION, "wait for a descriptor", error))
 }

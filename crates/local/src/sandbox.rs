@@ -80,7 +80,9 @@ impl Sandbox {
         let operation = "destroy the sandbox";
         let (ours, theirs) =
             transport::pair().map_err(|error| unexpected(operation, "create a socket", error))?;
-        match self.launcher.send(&LauncherRequest::Destroy { token: self.token }, theirs).await {
+        let request = LauncherRequest::Destroy { token: self.token };
+        let sent = tokio::time::timeout(DESTROY_DEADLINE, self.launcher.send(&request, theirs)).await;
+        match sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(()) => {}
             // Without its launcher no sandbox lives.
             Err(error) if is_gone(&error) => return Ok(()),

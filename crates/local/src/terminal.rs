@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ringfence_core::{
@@ -17,21 +18,34 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use crate::SCHEME;
 use crate::error::{lost, unexpected};
-use crate::run::{register, run_request};
+use crate::run::run_request;
 use crate::sandbox::Sandbox;
-use crate::transport::Channel;
+use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, NotStarted, Reply};
 
 const OPERATION: &str = "open a terminal";
+
+/// How long the sandbox may take to make one.
+const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Starts an interactive command.
 pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Result<Terminal> {
     let shell = || Invocation::Program(vec![sandbox.shell.as_bytes().to_vec(), b"-i".to_vec()]);
     let invocation = request.invocation.unwrap_or_else(shell);
-    let mut run = run_request(&sandbox, &invocation, &request.env, b"")?;
+    let mut run = run_request(OPERATION, &sandbox, &invocation, &request.env, b"")?;
     run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
-    let channel = sandbox.ask(OPERATION, &AgentRequest::Run(run), &[]).await?;
-    let master = match channel.receive::<Reply>().await {
+    let request = AgentRequest::Run(run);
+    let asking = async {
+        let channel = sandbox.ask(OPERATION, &request, &[]).await?;
+        let reply = channel.receive::<Reply>().await;
+        Ok::<_, Error>((channel, reply))
+    };
+    let Ok(asked) = tokio::time::timeout(OPEN_DEADLINE, asking).await else {
+        let message = format!("no answer within {} s", OPEN_DEADLINE.as_secs());
+        return Err(Error::new(ErrorKind::DeadlineExceeded, SCHEME, OPERATION, message));
+    };
+    let (channel, reply) = asked?;
+    let master = match reply {
         Ok(Some((Reply::Terminal, fds))) => fds.into_iter().next(),
         Ok(Some((Reply::NotStarted(_, errno), _))) => {
             let cause = io::Error::from_raw_os_error(errno);
@@ -55,8 +69,8 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
         |fd: &OwnedFd| fd.try_clone().map_err(|error| unexpected(OPERATION, "copy a descriptor", error));
     let (input, output) = (copy(&master)?, copy(&master)?);
     Ok(Terminal {
-        input: Box::new(Master(register(input, Interest::WRITABLE)?)),
-        output: Box::new(Master(register(output, Interest::READABLE)?)),
+        input: Box::new(Master(watched(input, Interest::WRITABLE)?)),
+        output: Box::new(Master(watched(output, Interest::READABLE)?)),
         control: Arc::new(Control { sandbox, channel, master }),
     })
 }
@@ -145,4 +159,8 @@ impl AsyncWrite for Master {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
+}
+
+fn watched(master: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
+    watch_nonblocking(master, interest).map_err(|error| unexpected(OPERATION, "wait for a descriptor", error))
 }

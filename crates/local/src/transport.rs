@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::sys::watch;
-use crate::wire::{INLINE_BYTES, MESSAGE_BYTES, Message};
+use crate::wire::{IN_FILE, INLINE, INLINE_BYTES, MESSAGE_BYTES, Message};
 
 /// The most descriptors that one packet carries in either direction.
 const MAX_FDS: usize = 8;
@@ -39,7 +39,7 @@ pub(crate) async fn send(
     if body.len() > MESSAGE_BYTES {
         return Err(io::Error::from(Errno::MSGSIZE));
     }
-    let mut packet = vec![u8::from(body.len() > INLINE_BYTES)];
+    let mut packet = vec![if body.len() > INLINE_BYTES { IN_FILE } else { INLINE }];
     if body.len() <= INLINE_BYTES {
         packet.extend_from_slice(&body);
         return send_packet(socket, &packet, fds).await;
@@ -103,6 +103,13 @@ fn try_send(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(socket, &[io::IoSlice::new(packet)], &mut control, flags)?;
     Ok(())
+}
+
+/// Makes a descriptor non-blocking and registers it with the current runtime.
+pub(crate) fn watch_nonblocking(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+    watch(fd, interest)
 }
 
 /// The socket of one request, registered with the runtime that made it.

@@ -95,7 +95,11 @@ pub(crate) fn compose(config: &LocalConfig, workdir: &[u8]) -> Vec<ViewEntry> {
     view.symlink("var/tmp", b"../tmp".to_vec());
     view.writable("dev/shm", 0o1777);
     view.writable(HOME.trim_start_matches('/'), 0o700);
-    let workdir = String::from_utf8_lossy(workdir).trim_start_matches('/').to_owned();
+    let workdir: PathBuf = Path::new(OsStr::from_bytes(workdir))
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect();
+    let workdir = workdir.to_string_lossy();
     view.writable(&workdir, 0o755);
     for path in &config.read_only_paths {
         // Also where it is missing: creation then fails and says so.
@@ -111,7 +115,7 @@ struct View {
 }
 
 impl View {
-    /// Adds a directory of the root and its parents, once.
+    /// Adds a directory and its parents, once; below a writable place they are created there.
     fn directory(&mut self, path: &str) {
         for directory in Path::new(path).ancestors().collect::<Vec<_>>().into_iter().rev() {
             let known =
@@ -129,21 +133,34 @@ impl View {
         }
     }
 
+    /// Whether the host decides what lies there.
     fn is_inside_bind(&self, path: &Path) -> bool {
         self.entries.iter().any(|entry| match entry {
-            ViewEntry::Bind(bound, _) | ViewEntry::Writable(bound, _) => {
-                path.starts_with(Path::new(OsStr::from_bytes(bound)))
-            }
+            ViewEntry::Bind(bound, _) => path.starts_with(Path::new(OsStr::from_bytes(bound))),
+            _ => false,
+        })
+    }
+
+    fn is_below_writable(&self, path: &str) -> bool {
+        self.entries.iter().any(|entry| match entry {
+            ViewEntry::Writable(place, _) => Path::new(path).starts_with(Path::new(OsStr::from_bytes(place))),
             _ => false,
         })
     }
 
     fn writable(&mut self, path: &str, mode: u32) {
-        if self.is_inside_bind(Path::new(path)) {
-            return;
+        let new = ViewEntry::Writable(path.as_bytes().to_vec(), mode);
+        if self.is_below_writable(path) {
+            // The whole place is writable already; only the directory itself may be missing.
+            self.directory(path);
+        } else if let Some(entry) = self.entries.iter_mut().find(|entry| is_directory(entry, path)) {
+            // What is mounted below comes later and lies on top.
+            *entry = new;
+        } else {
+            self.parents(path);
+            self.entries.push(new);
+            self.directories.push(PathBuf::from(path));
         }
-        self.parents(path);
-        self.entries.push(ViewEntry::Writable(path.as_bytes().to_vec(), mode));
     }
 
     /// Shows a host path at the same place, where it exists.
@@ -246,5 +263,43 @@ impl View {
         ] {
             self.symlink(&format!("dev/{name}"), target.as_bytes().to_vec());
         }
+    }
+}
+
+fn is_directory(entry: &ViewEntry, path: &str) -> bool {
+    matches!(entry, ViewEntry::Directory(known) if known == path.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(workdir: &str) -> Vec<ViewEntry> {
+        let about = Path::new(workdir.trim_start_matches('/'));
+        let own = |entry: &ViewEntry| match entry {
+            ViewEntry::Directory(path) | ViewEntry::Writable(path, _) => {
+                let path = Path::new(OsStr::from_bytes(path));
+                about.starts_with(path) || path.starts_with(about)
+            }
+            _ => false,
+        };
+        compose(&LocalConfig::default(), workdir.as_bytes()).into_iter().filter(own).collect()
+    }
+
+    #[test]
+    fn every_working_directory_is_made_once_and_writable() {
+        let directory = |path: &str| ViewEntry::Directory(path.into());
+        let writable = |path: &str, mode| ViewEntry::Writable(path.into(), mode);
+        let home = || writable("home/sandbox", 0o700);
+        assert_eq!(placed("/workspace"), [writable("workspace", 0o755)]);
+        assert_eq!(
+            placed("/srv//a/./b/"),
+            [directory("srv"), directory("srv/a"), writable("srv/a/b", 0o755)]
+        );
+        assert_eq!(placed("/tmp"), [writable("tmp", 0o1777)]);
+        assert_eq!(placed("/tmp/x"), [writable("tmp", 0o1777), directory("tmp/x")]);
+        assert_eq!(placed("/home/sandbox/p"), [directory("home"), home(), directory("home/sandbox/p")]);
+        assert_eq!(placed("/home"), [writable("home", 0o755), home()]);
+        assert_eq!(placed("/var"), [writable("var", 0o755)]);
     }
 }

@@ -227,13 +227,16 @@ pub(crate) fn close_all_but(keep: &[RawFd]) -> Result<()> {
 }
 
 fn close_range(first: u32, last: u32) -> Result<()> {
-    // SAFETY: the descriptors closed belong to no live owner: callers have just been cloned and keep what they still use.
+    // SAFETY: nothing uses the descriptors closed afterwards: callers have just been executed, or are a fork that never returns
+    // to the code that owns them (`-> !`).
     check_long(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(|_| ())
 }
 
-/// Takes ownership of an inherited descriptor.
-pub(crate) fn adopt(fd: RawFd) -> OwnedFd {
-    owned(libc::c_long::from(fd))
+/// The owner's socket, which it makes our standard input. To be called once.
+pub(crate) fn take_control_socket() -> OwnedFd {
+    // SAFETY: descriptor 0 is open since the program started (`Launcher::start` passes it, and the runtime opens a null device
+    // otherwise), and nothing else in the helper takes it: its only caller runs once.
+    unsafe { OwnedFd::from_raw_fd(0) }
 }
 
 /// Reads a batch of directory entries as `(name, type)`; empty at the end.

@@ -63,7 +63,9 @@ pub(crate) fn clone_into_namespaces(flags: u64, cgroup: Option<BorrowedFd<'_>>) 
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: no CLONE_VM and no new stack, so this is a fork; single-threaded (module rule). `args` outlives the call.
+    // SAFETY: no CLONE_VM and no new stack, so this is a fork; single-threaded (module rule), so that neither the C library's
+    // fork handlers nor its notion of the thread's id matter, which the raw call leaves as they are. `args`, and `pidfd` that it
+    // points to, outlive the call.
     let result =
         unsafe { libc::syscall(libc::SYS_clone3, ptr::from_mut(&mut args), size_of::<libc::clone_args>()) };
     match check_long(result)? {
@@ -203,11 +205,30 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> Result<()> {
     check_long(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(|_| ())
 }
 
-/// `prctl` with one argument.
-pub(crate) fn prctl(option: libc::c_int, argument: libc::c_ulong) -> Result<libc::c_int> {
+/// Adopts every orphan among this process's descendants from now on.
+pub(crate) fn become_subreaper() -> Result<()> {
+    prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
+}
+
+/// Ends this process when its parent's thread that made it ends; the launcher has only one.
+pub(crate) fn die_with_parent() -> Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+}
+
+/// Keeps others of the same user from tracing this process and reading its memory.
+pub(crate) fn hide_memory() -> Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, 0)
+}
+
+/// Forbids gaining privileges by exec, for good.
+pub(crate) fn no_new_privileges() -> Result<()> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+fn prctl(option: libc::c_int, argument: libc::c_ulong) -> Result<()> {
     let zero: libc::c_ulong = 0;
-    // SAFETY: only called with options whose argument is an integer.
-    check(unsafe { libc::prctl(option, argument, zero, zero, zero) })
+    // SAFETY: private, and the four options above take an integer.
+    check(unsafe { libc::prctl(option, argument, zero, zero, zero) }).map(|_| ())
 }
 
 /// Sets the name that process lists show: started from a memory file, it would be a descriptor number.

@@ -30,11 +30,6 @@ pub(crate) fn drop_capabilities() -> Result<()> {
     check_long(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) }).map(|_| ())
 }
 
-/// Forbids gaining privileges by exec.
-pub(crate) fn no_new_privileges() -> Result<()> {
-    super::process::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map(|_| ())
-}
-
 /// What Landlock of ABI 1 to 3 handles for files, as bits.
 pub(crate) mod access {
     /// Execute a file.

@@ -1,5 +1,7 @@
 //! Every message survives, and no part of one is taken for one.
 
+use super::agent::{FILE_FAULTS, NOT_STARTED};
+use super::codec::Malformed;
 use super::*;
 
 fn create() -> LauncherRequest {
@@ -64,7 +66,7 @@ fn replies() -> Vec<Reply> {
         Reply::TimedOut,
         Reply::Unstoppable,
         Reply::Terminal,
-        Reply::Opened { size: 1 << 33 },
+        Reply::Opened,
         Reply::Written,
         Reply::Entries(vec![Entry { name: vec![0xff, b'\n'], kind: 8, size: 4 }]),
         Reply::EndOfEntries,

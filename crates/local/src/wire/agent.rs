@@ -1,0 +1,244 @@
+//! Between owner and agent: commands and files.
+
+use super::codec::{Malformed, Message, Read, Reader, Writer};
+
+/// What the owner asks of an agent. First descriptor: a socket for this request alone; its closing cancels the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AgentRequest {
+    /// Run a command. Descriptors: standard output and error to write, the same two to read (drained once the owner has
+    /// gone), and standard input if any. With a terminal: none.
+    Run(RunRequest),
+    /// Open a regular file for reading.
+    Read {
+        /// Relative to the working directory.
+        path: Vec<u8>,
+    },
+    /// Replace a file.
+    Write {
+        /// Relative to the working directory.
+        path: Vec<u8>,
+        /// Exact size.
+        size: u64,
+        /// The content; if `None` it comes through a pipe, the second descriptor.
+        content: Option<Vec<u8>>,
+    },
+    /// List a directory.
+    List {
+        /// Relative to the working directory.
+        path: Vec<u8>,
+    },
+}
+
+/// A command to run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct RunRequest {
+    /// Program and arguments. A program without a slash is looked up in `search`.
+    pub(crate) arguments: Vec<Vec<u8>>,
+    /// Directories for the look-up.
+    pub(crate) search: Vec<Vec<u8>>,
+    /// `NAME=value` each.
+    pub(crate) environment: Vec<Vec<u8>>,
+    /// Current directory; empty for the sandbox's.
+    pub(crate) workdir: Vec<u8>,
+    /// Until the tree is ended; 0 is never.
+    pub(crate) timeout_millis: u64,
+    /// A terminal of this size (rows, columns) instead of pipes.
+    pub(crate) terminal: Option<(u32, u32)>,
+}
+
+impl Message for AgentRequest {
+    fn put(&self, writer: &mut Writer) {
+        match self {
+            Self::Run(run) => {
+                writer.u8(0);
+                writer.list(&run.arguments, |writer, argument| writer.bytes(argument));
+                writer.list(&run.search, |writer, directory| writer.bytes(directory));
+                writer.list(&run.environment, |writer, variable| writer.bytes(variable));
+                writer.bytes(&run.workdir);
+                writer.u64(run.timeout_millis);
+                writer.u8(u8::from(run.terminal.is_some()));
+                let (rows, columns) = run.terminal.unwrap_or_default();
+                writer.u32(rows);
+                writer.u32(columns);
+            }
+            Self::Read { path } => {
+                writer.u8(1);
+                writer.bytes(path);
+            }
+            Self::Write { path, size, content } => {
+                writer.u8(2);
+                writer.bytes(path);
+                writer.u64(*size);
+                writer.u8(u8::from(content.is_some()));
+                writer.bytes(content.as_deref().unwrap_or_default());
+            }
+            Self::List { path } => {
+                writer.u8(3);
+                writer.bytes(path);
+            }
+        }
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Read<Self> {
+        Ok(match reader.u8()? {
+            0 => Self::Run(RunRequest {
+                arguments: reader.list(Reader::bytes)?,
+                search: reader.list(Reader::bytes)?,
+                environment: reader.list(Reader::bytes)?,
+                workdir: reader.bytes()?,
+                timeout_millis: reader.u64()?,
+                terminal: {
+                    let present = reader.u8()? != 0;
+                    let size = (reader.u32()?, reader.u32()?);
+                    present.then_some(size)
+                },
+            }),
+            1 => Self::Read { path: reader.bytes()? },
+            2 => Self::Write {
+                path: reader.bytes()?,
+                size: reader.u64()?,
+                content: {
+                    let present = reader.u8()? != 0;
+                    let content = reader.bytes()?;
+                    present.then_some(content)
+                },
+            },
+            3 => Self::List { path: reader.bytes()? },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// What comes back on the socket of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// The command exited.
+    Exited(i32),
+    /// A signal ended the command.
+    Signalled(i32),
+    /// The timeout passed; every descendant is gone.
+    TimedOut,
+    /// The timeout passed and the tree could not be ended.
+    Unstoppable,
+    /// The command was not started: the step and why.
+    NotStarted(NotStarted, i32),
+    /// The terminal's master. Descriptor: it.
+    Terminal,
+    /// The file is open. Descriptor: it.
+    Opened,
+    /// The file is written.
+    Written,
+    /// Some entries of the directory, in no order.
+    Entries(Vec<Entry>),
+    /// No more entries.
+    EndOfEntries,
+    /// The file operation failed.
+    FileFailed(FileFault, i32),
+}
+
+/// Which step before the command's own code failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotStarted {
+    /// No process could be made for it.
+    Fork,
+    /// The working directory could not be entered.
+    Workdir,
+    /// The program was found nowhere.
+    NotFound,
+    /// The program was found and could not be executed.
+    Exec,
+    /// No terminal could be opened.
+    Terminal,
+}
+
+/// What kind of failure a file operation met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileFault {
+    /// As the error number says.
+    Errno,
+    /// It is a directory.
+    IsADirectory,
+    /// It is neither file nor directory.
+    NotRegular,
+    /// The content ended before its announced size.
+    Incomplete,
+}
+
+/// One directory entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The bare name.
+    pub(crate) name: Vec<u8>,
+    /// The type bits of its mode, as `stat` has them, shifted right by 12.
+    pub(crate) kind: u8,
+    /// Size in bytes.
+    pub(crate) size: u64,
+}
+
+pub(super) const NOT_STARTED: [NotStarted; 5] =
+    [NotStarted::Fork, NotStarted::Workdir, NotStarted::NotFound, NotStarted::Exec, NotStarted::Terminal];
+pub(super) const FILE_FAULTS: [FileFault; 4] =
+    [FileFault::Errno, FileFault::IsADirectory, FileFault::NotRegular, FileFault::Incomplete];
+
+impl Message for Reply {
+    fn put(&self, writer: &mut Writer) {
+        match self {
+            Self::Exited(status) => put_code(writer, 0, *status),
+            Self::Signalled(signal) => put_code(writer, 1, *signal),
+            Self::TimedOut => writer.u8(2),
+            Self::Unstoppable => writer.u8(3),
+            Self::NotStarted(step, errno) => {
+                writer.u8(4);
+                writer.u8(*step as u8);
+                writer.u32(errno.cast_unsigned());
+            }
+            Self::Terminal => writer.u8(5),
+            Self::Opened => writer.u8(6),
+            Self::Written => writer.u8(7),
+            Self::Entries(entries) => {
+                writer.u8(8);
+                writer.list(entries, |writer, entry| {
+                    writer.bytes(&entry.name);
+                    writer.u8(entry.kind);
+                    writer.u64(entry.size);
+                });
+            }
+            Self::EndOfEntries => writer.u8(9),
+            Self::FileFailed(fault, errno) => {
+                writer.u8(10);
+                writer.u8(*fault as u8);
+                writer.u32(errno.cast_unsigned());
+            }
+        }
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Read<Self> {
+        Ok(match reader.u8()? {
+            0 => Self::Exited(reader.u32()?.cast_signed()),
+            1 => Self::Signalled(reader.u32()?.cast_signed()),
+            2 => Self::TimedOut,
+            3 => Self::Unstoppable,
+            4 => Self::NotStarted(
+                NOT_STARTED.get(usize::from(reader.u8()?)).copied().ok_or(Malformed)?,
+                reader.u32()?.cast_signed(),
+            ),
+            5 => Self::Terminal,
+            6 => Self::Opened,
+            7 => Self::Written,
+            8 => Self::Entries(reader.list(|reader| {
+                Ok(Entry { name: reader.bytes()?, kind: reader.u8()?, size: reader.u64()? })
+            })?),
+            9 => Self::EndOfEntries,
+            10 => Self::FileFailed(
+                FILE_FAULTS.get(usize::from(reader.u8()?)).copied().ok_or(Malformed)?,
+                reader.u32()?.cast_signed(),
+            ),
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+fn put_code(writer: &mut Writer, code: u8, value: i32) {
+    writer.u8(code);
+    writer.u32(value.cast_unsigned());
+}
