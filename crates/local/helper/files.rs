@@ -208,24 +208,23 @@ fn send_entries(channel: BorrowedFd<'_>, workdir: BorrowedFd<'_>, path: &[u8]) -
     let mut batch_bytes = 0;
     loop {
         let mut names = Vec::new();
-        let more =
-            file::read_directory(directory.as_fd(), &mut buffer, |name, _| names.push(name.to_owned()))?;
-        for name in names {
+        let more = file::read_directory(directory.as_fd(), &mut buffer, |name, kind| {
+            names.push((name.to_owned(), kind));
+        })?;
+        for (name, kind) in names {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let metadata = match file::metadata_of_name(directory.as_fd(), &name) {
-                Ok(metadata) => metadata,
+            let (kind, size) = match file::metadata_of_name(directory.as_fd(), &name) {
+                Ok(metadata) => ((metadata.mode >> 12) as u8, Some(metadata.size)),
                 // Gone since it was listed.
                 Err(Errno(libc::ENOENT)) => continue,
+                // A directory that may be listed and not searched: names and types are all there is to see (P69).
+                Err(Errno(libc::EACCES)) => (kind, None),
                 Err(errno) => return Err(errno.into()),
             };
-            batch_bytes += name.as_bytes().len() + 13;
-            batch.push(Entry {
-                name: name.into_bytes(),
-                kind: (metadata.mode >> 12) as u8,
-                size: metadata.size,
-            });
+            batch_bytes += name.as_bytes().len() + 14;
+            batch.push(Entry { name: name.into_bytes(), kind, size });
             if batch_bytes >= BATCH_BYTES {
                 transport::reply(channel, &Reply::Entries(std::mem::take(&mut batch)), &[])?;
                 batch_bytes = 0;

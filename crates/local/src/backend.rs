@@ -34,6 +34,9 @@ const DEFAULT_DISK_BYTES: u64 = 1 << 30;
 const BYTES_PER_INODE: u64 = 4096;
 const LEAST_INODES: u64 = 16_384;
 
+/// Processes of a sandbox without a limit, where it has a user of its own.
+const DEFAULT_PIDS: u32 = 4096;
+
 /// Fewer processes than these cannot run a command: agent, shim, shell and one program.
 const LEAST_PIDS: u32 = 4;
 
@@ -178,7 +181,11 @@ impl LocalBackend {
             workdir,
             cgroup: cgroup.steps.clone(),
             pid_max: only(PidsMechanism::Namespace),
-            user_processes: only(PidsMechanism::UserLimit),
+            user_processes: match pids {
+                // Costs nothing where the sandbox's user has nothing else, and keeps a fork bomb from the host's numbers.
+                0 if rustix::process::geteuid().is_root() => DEFAULT_PIDS,
+                _ => only(PidsMechanism::UserLimit),
+            },
             cpus: limits.cpus.map_or(0, |cpus| cpus.ceil()),
             filter: self.machine().filter.clone(),
             lifetime_millis: spec
@@ -244,6 +251,10 @@ impl LocalBackend {
                 SpecField::Cpus => limit(Controller::Cpu, limits.cpus.map(|value| value.to_string())),
                 SpecField::Pids => match limits.pids {
                     Some(pids) => self.pids_row(field, pids.get(), created),
+                    None if rustix::process::geteuid().is_root() => row(
+                        format!("RLIMIT_NPROC = {DEFAULT_PIDS} of the sandbox's own user (default)"),
+                        applied,
+                    ),
                     None => EnforcementRow::not_asked(field),
                 },
                 SpecField::Disk => {
@@ -608,7 +619,7 @@ impl LocalBackend {
             stdin: true,
             streaming: true,
             terminal: true,
-            shell: self.machine().shell.as_str(),
+            shell: self.machine().shell.as_str().into(),
             ..Capabilities::default()
         }
     }

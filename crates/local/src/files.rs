@@ -172,10 +172,7 @@ pub(crate) async fn write(sandbox: &Sandbox, path: &GuestPath, content: &[u8]) -
     match answer(OPERATION, sandbox, &channel).await?.0 {
         Reply::Written => Ok(()),
         Reply::FileFailed(fault, errno) => Err(file_failed(OPERATION, path, fault, errno)),
-        Reply::NotStarted(_, errno) => {
-            let cause = io::Error::from_raw_os_error(errno);
-            Err(unexpected(OPERATION, "make a process for it in the sandbox", cause))
-        }
+        Reply::NotStarted(_, errno) => Err(no_process(OPERATION, errno)),
         _ => Err(not_understood(OPERATION)),
     }
 }
@@ -229,10 +226,7 @@ async fn list_all(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Res
             }
             Reply::EndOfEntries => break,
             Reply::FileFailed(fault, errno) => return Err(file_failed(OPERATION, path, fault, errno)),
-            Reply::NotStarted(_, errno) => {
-                let cause = io::Error::from_raw_os_error(errno);
-                return Err(unexpected(OPERATION, "make a process for it in the sandbox", cause));
-            }
+            Reply::NotStarted(_, errno) => return Err(no_process(OPERATION, errno)),
             _ => return Err(not_understood(OPERATION)),
         }
     }
@@ -263,7 +257,7 @@ fn directory_entry(entry: Entry) -> DirectoryEntry {
         FileType::Symlink => EntryKind::Symlink,
         _ => EntryKind::Other,
     };
-    let size_bytes = (kind == EntryKind::File).then_some(entry.size);
+    let size_bytes = entry.size.filter(|_| kind == EntryKind::File);
     DirectoryEntry { name: entry.name, kind, size_bytes }
 }
 
@@ -284,6 +278,14 @@ async fn answer(
         Ok(Err(error)) => Err(unexpected(operation, "hear from the sandbox", error)),
         Err(_) => Err(deadline_passed(operation)),
     }
+}
+
+/// The sandbox could not make the process that an operation needs.
+fn no_process(operation: &'static str, errno: i32) -> Error {
+    let message = "the sandbox has no process left for it, at its process limit or its memory limit";
+    Error::new(ErrorKind::Unavailable, SCHEME, operation, message)
+        .source(io::Error::from_raw_os_error(errno))
+        .hint("end some of what runs in the sandbox")
 }
 
 fn deadline_passed(operation: &'static str) -> Error {

@@ -197,7 +197,10 @@ impl Running {
                 }
                 read = stdout.read(), if stdout.open => read?,
                 read = stderr.read(), if stderr.open => read?,
-                () = feed(input), if input.is_some() => *input = None,
+                fed = feed(input), if input.is_some() => {
+                    *input = None;
+                    fed.map_err(|error| unexpected(OPERATION, "read what was given as its standard input", error))?;
+                }
                 () = tokio::time::sleep_until(deadline) => return Ok(End::Silent),
             }
         }
@@ -366,8 +369,9 @@ impl Input {
 }
 
 /// Writes until the source is at its end or nobody reads (P43). Progress is kept, so that it can be dropped at any await.
-async fn feed(input: &mut Option<Input>) {
-    let Some(input) = input else { return };
+/// A source that fails is not taken for one that ended: the command must not work with half of its input.
+async fn feed(input: &mut Option<Input>) -> io::Result<()> {
+    let Some(input) = input else { return Ok(()) };
     loop {
         while !input.pending.is_empty() {
             let pending = &input.pending;
@@ -377,13 +381,13 @@ async fn feed(input: &mut Option<Input>) {
                 .await;
             match wrote {
                 Ok(length) => drop(input.pending.split_to(length)),
-                Err(_) => return,
+                Err(_) => return Ok(()),
             }
         }
         let mut chunk = vec![0u8; CHUNK_BYTES];
-        match input.source.read(&mut chunk).await {
-            Ok(0) | Err(_) => return,
-            Ok(length) => {
+        match input.source.read(&mut chunk).await? {
+            0 => return Ok(()),
+            length => {
                 chunk.truncate(length);
                 input.pending = Bytes::from(chunk);
             }

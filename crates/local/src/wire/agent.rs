@@ -171,8 +171,8 @@ pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
     /// The type bits of its mode, as `stat` has them, shifted right by 12.
     pub(crate) kind: u8,
-    /// Size in bytes.
-    pub(crate) size: u64,
+    /// Size in bytes, where it may be known.
+    pub(crate) size: Option<u64>,
 }
 
 pub(super) const NOT_STARTED: [NotStarted; 5] =
@@ -200,7 +200,8 @@ impl Message for Reply {
                 writer.list(entries, |writer, entry| {
                     writer.bytes(&entry.name);
                     writer.u8(entry.kind);
-                    writer.u64(entry.size);
+                    writer.u8(u8::from(entry.size.is_some()));
+                    writer.u64(entry.size.unwrap_or_default());
                 });
             }
             Self::EndOfEntries => writer.u8(9),
@@ -226,7 +227,10 @@ impl Message for Reply {
             6 => Self::Opened,
             7 => Self::Written,
             8 => Self::Entries(reader.list(|reader| {
-                Ok(Entry { name: reader.bytes()?, kind: reader.u8()?, size: reader.u64()? })
+                let (name, kind) = (reader.bytes()?, reader.u8()?);
+                let known = reader.u8()? != 0;
+                let size = reader.u64()?;
+                Ok(Entry { name, kind, size: known.then_some(size) })
             })?),
             9 => Self::EndOfEntries,
             10 => Self::FileFailed(

@@ -68,7 +68,7 @@ fn replies() -> Vec<Reply> {
         Reply::Terminal,
         Reply::Opened,
         Reply::Written,
-        Reply::Entries(vec![Entry { name: vec![0xff, b'\n'], kind: 8, size: 4 }]),
+        Reply::Entries(vec![Entry { name: vec![0xff, b'\n'], kind: 8, size: Some(4) }]),
         Reply::EndOfEntries,
     ];
     replies.extend(NOT_STARTED.map(|step| Reply::NotStarted(step, 2)));

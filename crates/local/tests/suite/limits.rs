@@ -304,8 +304,24 @@ async fn sp_a_disk_limit_is_stated() {
 
 #[tokio::test]
 async fn sp_limits_that_are_not_asked_are_not_stated() {
-    for field in [SpecField::Memory, SpecField::Cpus, SpecField::Pids] {
+    for field in [SpecField::Memory, SpecField::Cpus] {
         assert_eq!(row(Limits::default(), field).await, EnforcementRow::not_asked(field));
+    }
+}
+
+#[tokio::test]
+async fn p_114_without_a_limit_a_sandbox_with_its_own_user_has_a_default_one() {
+    let stated = row(Limits::default(), SpecField::Pids).await;
+    let sandbox = Box::new().await;
+    let limit = sandbox.run("ulimit -u").await;
+    if rustix::process::geteuid().is_root() {
+        let mechanism = "RLIMIT_NPROC = 4096 of the sandbox's own user (default)";
+        assert_eq!(stated, EnforcementRow::new(SpecField::Pids, mechanism, Evidence::Applied));
+        assert_eq!(limit, Said::ok("4096\n"));
+    } else {
+        // The user's own processes would count, so that there is no number that could be right.
+        assert_eq!(stated, EnforcementRow::not_asked(SpecField::Pids));
+        assert_ne!(limit, Said::ok("4096\n"));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringfence_core::{
-    Captured, CommandRequest, CommandResult, Ending, ErrorKind, OutputLimit, OutputObserver, Stdin,
+    Backend, Captured, CommandRequest, CommandResult, Ending, ErrorKind, OutputLimit, OutputObserver, Stdin,
     StreamName,
 };
 use tokio::io::{AsyncRead, ReadBuf};
@@ -243,6 +243,35 @@ async fn p_46_a_reader_is_passed_on_as_it_comes() {
         .with_stdin(Stdin::Reader(std::boxed::Box::pin(reader)));
     let result = sandbox.request(request).await;
     assert_eq!(result, CommandResult::exited(0, "<one>\n<two>\n<three>\n", ""));
+}
+
+/// Gives one line and then fails.
+struct Failing(bool);
+
+impl AsyncRead for Failing {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(Err(std::io::ErrorKind::ConnectionReset.into()));
+        }
+        buffer.put_slice(b"half\n");
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn p_46_input_that_breaks_off_is_not_taken_for_its_end() {
+    let sandbox = Box::new().await;
+    let marker = Marker::new();
+    let command = format!("cat; sleep {marker}");
+    let request = keeping(1000, &command).with_stdin(Stdin::Reader(std::boxed::Box::pin(Failing(false))));
+    let error = sandbox.backend.run_command(&sandbox.id, request).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unexpected);
+    assert!(marker.dies_within(2.0).await);
+    assert_eq!(sandbox.run("echo on").await, Said::ok("on\n"));
 }
 
 #[tokio::test]
