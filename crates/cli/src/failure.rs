@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringfence::ErrorKind;
+use ringfence::SpecField;
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -13,7 +13,7 @@ pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
     kind: &'static str,
-    field: Option<String>,
+    field: Option<SpecField>,
     backend: Option<String>,
     status: u8,
 }
@@ -58,8 +58,8 @@ impl Failure {
     }
 
     /// Returns the spec field that was refused.
-    pub(crate) fn field(&self) -> Option<&str> {
-        self.field.as_deref()
+    pub(crate) fn field(&self) -> Option<SpecField> {
+        self.field
     }
 
     /// Returns what the reader can try.
@@ -73,7 +73,7 @@ impl Failure {
             "kind": self.kind,
             "message": self.message,
             "hint": self.hint,
-            "field": self.field,
+            "field": self.field.map(SpecField::key),
             "backend": self.backend,
         })
     }
@@ -87,46 +87,20 @@ impl fmt::Display for Failure {
 
 impl From<ringfence::Error> for Failure {
     fn from(error: ringfence::Error) -> Self {
-        let hint = error.hint_text().map(str::to_owned);
-        let mut message = error.to_string();
-        if let Some(hint) = &hint
-            && let Some(without) = message.strip_suffix(&format!("; {hint}"))
-        {
-            message.truncate(without.len());
-        }
         Self {
-            message,
-            hint,
-            kind: kind_name(error.kind()),
-            field: error.fact("field").map(str::to_owned),
+            message: error.summary().to_string(),
+            hint: error.hint_text().map(str::to_owned),
+            kind: error.kind().name(),
+            field: error.field(),
             backend: Some(error.backend().to_owned()).filter(|name| !name.is_empty()),
             status: exit::OURS,
         }
     }
 }
 
-fn kind_name(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Refused => "refused",
-        ErrorKind::InvalidArgument => "invalid_argument",
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::IsADirectory => "is_a_directory",
-        ErrorKind::NotADirectory => "not_a_directory",
-        ErrorKind::NotARegularFile => "not_a_regular_file",
-        ErrorKind::PermissionDenied => "permission_denied",
-        ErrorKind::FileTooLarge { .. } => "file_too_large",
-        ErrorKind::StorageFull => "storage_full",
-        ErrorKind::SandboxLost => "sandbox_lost",
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::DeadlineExceeded => "deadline_exceeded",
-        ErrorKind::Unsupported => "unsupported",
-        _ => "unexpected",
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ringfence::{Error, SpecField};
+    use ringfence::Error;
 
     use super::*;
 
@@ -137,10 +111,10 @@ mod tests {
         let failure = Failure::from(error).asked_by("--memory");
         assert_eq!(
             failure.to_string(),
-            "local: accept the spec: no memory controller here, field memory, asked for by --memory"
+            "local: accept the spec: no memory controller here, field limits.memory, asked for by --memory"
         );
         assert_eq!(failure.hint_text(), Some("delegate the controller"));
-        assert_eq!(failure.field(), Some("memory"));
+        assert_eq!(failure.field(), Some(SpecField::Memory));
         assert_eq!(failure.to_json()["kind"], "refused");
     }
 }

@@ -1,5 +1,7 @@
 //! What a backend can do, as data, and the refusal of everything else.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -43,7 +45,7 @@ pub struct Capabilities {
     /// Interactive terminals can be opened.
     pub terminal: bool,
     /// The shell that runs [`Invocation::Shell`](crate::Invocation::Shell), as the model is told, e.g. `bash`.
-    pub shell: &'static str,
+    pub shell: Cow<'static, str>,
 }
 
 impl Capabilities {

@@ -3,7 +3,7 @@
 //! Works on text that was decoded and masked already (MK-01): a secret cut in half here would leak its other half.
 //! It knows nothing of labels, exit codes or tools; the toolset adds those around what is returned.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The line put before text whose beginning is missing (OT-02, RC-19).
 pub const EARLIER_TRUNCATED: &str = "[... earlier output truncated]";
@@ -19,12 +19,10 @@ impl ClipLimits {
     /// Checks the two bounds. A marker line counts against neither.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if one of them is 0.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if one of them is 0.
     pub fn new(max_lines: usize, max_bytes: usize) -> Result<Self> {
         if max_lines == 0 || max_bytes == 0 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the text limits",
                 format!(
                     "at least 1 line and 1 byte must be shown, not {max_lines} lines and {max_bytes} bytes"

@@ -128,6 +128,19 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// Returns the outside name, which stays the same from version to version.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exited(_) => "exited",
+            Self::Signalled(_) => "signalled",
+            Self::TimedOut => "timed_out",
+            Self::MemoryExceeded => "memory_exceeded",
+            Self::PidsExceeded => "pids_exceeded",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// Returns the status as a shell would show it: n, 128 + signal, 124 for a timeout, 137 for memory, -1 unknown.
     #[must_use]
     pub fn shell_status(self) -> i32 {

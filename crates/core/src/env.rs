@@ -6,7 +6,7 @@ use std::collections::btree_map;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The longest value accepted, in bytes: Linux takes 128 KiB for one `NAME=value` with its NUL.
 pub const MAX_VALUE_BYTES: usize = (128 << 10) - 258;
@@ -24,7 +24,7 @@ impl EnvMap {
     /// Checks names and values.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] that names every bad key; values are never shown.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) that names every bad key; values are never shown.
     pub fn new<K: Into<String>, V: Into<String>>(
         variables: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Self> {
@@ -37,7 +37,7 @@ impl EnvMap {
         if bad.is_empty() {
             return Ok(Self(map));
         }
-        Err(Error::new(ErrorKind::InvalidArgument, "", "accept the environment", bad.join("; ")))
+        Err(Error::invalid("accept the environment", bad.join("; ")))
     }
 
     /// Iterates in byte order of the names.

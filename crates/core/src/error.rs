@@ -1,11 +1,17 @@
 //! One error type with two axes: what the agent may do next, and what a transport may repeat.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use crate::statement::SpecField;
+
 /// The result of every fallible operation of the contract.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The name of the fact that says which field of the spec an error is about.
+const FIELD: &str = "field";
 
 /// What went wrong, in terms a caller can match on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +52,47 @@ pub enum ErrorKind {
     Unexpected,
 }
 
+impl ErrorKind {
+    /// Returns the outside name, which stays the same from version to version.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::InvalidArgument => "invalid_argument",
+            Self::NotFound => "not_found",
+            Self::IsADirectory => "is_a_directory",
+            Self::NotADirectory => "not_a_directory",
+            Self::NotARegularFile => "not_a_regular_file",
+            Self::PermissionDenied => "permission_denied",
+            Self::FileTooLarge { .. } => "file_too_large",
+            Self::StorageFull => "storage_full",
+            Self::SandboxLost => "sandbox_lost",
+            Self::Unavailable => "unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Unsupported => "unsupported",
+            Self::Unexpected => "unexpected",
+        }
+    }
+
+    /// Returns the disposition of an error of this kind, unless whoever made it knows better.
+    fn disposition(&self) -> Disposition {
+        match self {
+            Self::Refused | Self::SandboxLost | Self::Unsupported => Disposition::Terminal,
+            Self::InvalidArgument
+            | Self::NotFound
+            | Self::IsADirectory
+            | Self::NotADirectory
+            | Self::NotARegularFile
+            | Self::PermissionDenied
+            | Self::FileTooLarge { .. }
+            | Self::StorageFull
+            | Self::Unavailable
+            | Self::DeadlineExceeded
+            | Self::Unexpected => Disposition::Recoverable,
+        }
+    }
+}
+
 /// What the agent may do after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Disposition {
@@ -66,18 +113,23 @@ pub enum Retry {
     After(Duration),
 }
 
-/// An error of the contract. `Display` is one line fit to follow "failed to"; `Debug` shows everything.
+/// An error of the contract.
+///
+/// `Display` is one line that stands for itself, or behind `error: `: the backend if one was involved, the operation, the
+/// message, the facts, the causes, and after a semicolon the hint. Whoever shows the hint apart shows [`Self::summary`],
+/// which is all of it but the hint. The causes are in it: a reporter that walks the chain of sources says them twice.
+/// `Debug` shows everything.
 pub struct Error {
     inner: Box<Inner>,
 }
 
 struct Inner {
     kind: ErrorKind,
-    operation: &'static str,
+    operation: Cow<'static, str>,
     backend: String,
     message: String,
     hint: Option<String>,
-    context: Vec<(&'static str, String)>,
+    context: Vec<(Cow<'static, str>, String)>,
     disposition: Disposition,
     retry: Retry,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -90,17 +142,14 @@ impl Error {
     pub fn new(
         kind: ErrorKind,
         backend: impl Into<String>,
-        operation: &'static str,
+        operation: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
-        let disposition = match kind {
-            ErrorKind::Refused | ErrorKind::SandboxLost | ErrorKind::Unsupported => Disposition::Terminal,
-            _ => Disposition::Recoverable,
-        };
+        let disposition = kind.disposition();
         Self {
             inner: Box::new(Inner {
                 kind,
-                operation,
+                operation: operation.into(),
                 backend: backend.into(),
                 message: message.into(),
                 hint: None,
@@ -112,14 +161,17 @@ impl Error {
         }
     }
 
-    /// Creates the refusal of a spec field: terminal, and made before anything was provisioned.
+    /// Creates the error of a value that is not acceptable in any state, found before any backend was involved.
     #[must_use]
-    pub fn refused(
-        backend: impl Into<String>,
-        field: crate::statement::SpecField,
-        message: impl Into<String>,
-    ) -> Self {
-        Self::new(ErrorKind::Refused, backend, "accept the spec", message).context("field", field.as_str())
+    pub fn invalid(operation: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, "", operation, message)
+    }
+
+    /// Creates the refusal of a spec field: terminal, made before anything was provisioned, and with the fact `field`, which
+    /// is [`SpecField::key`].
+    #[must_use]
+    pub fn refused(backend: impl Into<String>, field: SpecField, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, backend, "accept the spec", message).context(FIELD, field.key())
     }
 
     /// Adds what the reader can try; shown after the message.
@@ -131,8 +183,8 @@ impl Error {
 
     /// Adds a named fact such as `path` or `sandbox`.
     #[must_use]
-    pub fn context(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.inner.context.push((name, value.into()));
+    pub fn context(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
+        self.inner.context.push((name.into(), value.into()));
         self
     }
 
@@ -190,8 +242,8 @@ impl Error {
 
     /// Returns the verb phrase of the operation that failed.
     #[must_use]
-    pub fn operation(&self) -> &'static str {
-        self.inner.operation
+    pub fn operation(&self) -> &str {
+        &self.inner.operation
     }
 
     /// Returns the name of the backend; empty when no backend was involved.
@@ -215,7 +267,24 @@ impl Error {
     /// Returns the value of a named fact.
     #[must_use]
     pub fn fact(&self, name: &str) -> Option<&str> {
-        self.inner.context.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
+        self.facts().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// Iterates over the named facts in the order in which they were added.
+    pub fn facts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.inner.context.iter().map(|(name, value)| (name.as_ref(), value.as_str()))
+    }
+
+    /// Returns the spec field that the error is about: the fact `field`.
+    #[must_use]
+    pub fn field(&self) -> Option<SpecField> {
+        self.fact(FIELD).and_then(SpecField::from_key)
+    }
+
+    /// Shows everything but the hint, on one line.
+    #[must_use]
+    pub fn summary(&self) -> impl fmt::Display {
+        Summary(self)
     }
 }
 
@@ -246,7 +315,19 @@ impl fmt::Write for OneLine<'_, '_> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = &*self.inner;
+        Summary(self).fmt(f)?;
+        match &self.inner.hint {
+            Some(hint) => write!(OneLine(f), "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Summary<'a>(&'a Error);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0.inner;
         let mut f = OneLine(f);
         if !inner.backend.is_empty() {
             write!(f, "{}: ", inner.backend)?;
@@ -259,9 +340,6 @@ impl fmt::Display for Error {
         while let Some(error) = cause {
             write!(f, ": {error}")?;
             cause = error.source();
-        }
-        if let Some(hint) = &inner.hint {
-            write!(f, "; {hint}")?;
         }
         Ok(())
     }

@@ -31,18 +31,11 @@ impl GuestPath {
             ));
         }
         if path.contains(&0) {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "resolve the path",
-                "a path cannot contain a NUL byte",
-            )
-            .context("path", path.escape_ascii().to_string()));
+            return Err(Error::invalid("resolve the path", "a path cannot contain a NUL byte")
+                .context("path", path.escape_ascii().to_string()));
         }
         if path.len() > MAX_PATH_BYTES {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "resolve the path",
                 format!("the path has {} bytes, at most {MAX_PATH_BYTES} are accepted", path.len()),
             ));

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::document::object_only;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Ceilings; each one given is enforced or the spec is refused, never treated as a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -48,12 +48,11 @@ impl ByteSize {
     /// Wraps a number of bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for 0 or more than `i64::MAX`, which no kernel interface takes.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for 0 or more than `i64::MAX`, which no
+    /// kernel interface takes.
     pub fn from_bytes(bytes: u64) -> Result<Self> {
         if bytes == 0 || bytes > i64::MAX as u64 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the size",
                 format!("a size must be between 1 and {} bytes, not {bytes}", i64::MAX),
             ));
@@ -85,12 +84,7 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self> {
         let refuse = || {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "accept the size",
-                format!("{text:?} is not a size such as 512MiB, 2g or 1048576"),
-            )
+            Error::invalid("accept the size", format!("{text:?} is not a size such as 512MiB, 2g or 1048576"))
         };
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
@@ -146,12 +140,11 @@ impl Cpus {
     /// Checks a number of processors.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] below 0.01, above 10000, or not a number: kernels take no smaller quota than 1 ms in 100.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) below 0.01, above 10000, or not a number:
+    /// kernels take no smaller quota than 1 ms in 100.
     pub fn new(cpus: f64) -> Result<Self> {
         if !(0.01..=10_000.0).contains(&cpus) {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the number of cpus",
                 format!("cpus must be between 0.01 and 10000, not {cpus}"),
             ));
@@ -188,12 +181,7 @@ impl FromStr for Cpus {
 
     fn from_str(text: &str) -> Result<Self> {
         let number = text.parse().map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "accept the number of cpus",
-                format!("{text:?} is not a number such as 2 or 0.5"),
-            )
+            Error::invalid("accept the number of cpus", format!("{text:?} is not a number such as 2 or 0.5"))
         })?;
         Self::new(number)
     }
@@ -220,12 +208,11 @@ impl Pids {
     /// Checks a number of processes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for 0 or more than 4194304, the most a kernel numbers.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for 0 or more than 4194304, the most a
+    /// kernel numbers.
     pub fn new(pids: u32) -> Result<Self> {
         if pids == 0 || pids > 1 << 22 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the number of pids",
                 format!("pids must be between 1 and 4194304, not {pids}"),
             ));
@@ -251,9 +238,7 @@ impl FromStr for Pids {
 
     fn from_str(text: &str) -> Result<Self> {
         let number = text.parse().map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            Error::invalid(
                 "accept the number of pids",
                 format!("{text:?} is not a whole number between 1 and 4194304"),
             )

@@ -152,7 +152,7 @@ impl Default for RecordingBackend {
                 stdin: true,
                 streaming: true,
                 terminal: false,
-                shell: "sh",
+                shell: "sh".into(),
             },
             state: Mutex::new(State {
                 create_delay: Duration::ZERO,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The longest DNS name, in bytes of its text form.
 const MAX_NAME_BYTES: usize = 253;
@@ -57,18 +57,13 @@ impl NetworkPolicy {
     /// Decodes what [`Self::to_tag`] wrote (SP-10). Types are strict (SP-12): a text is not a list and a number is not a flag.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] that shows the beginning of the value, for everything else (SP-11), and for a
-    /// policy that [`Allowlist::parse`] would not take.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) that shows the beginning of the value, for
+    /// everything else (SP-11), and for a policy that [`Allowlist::parse`] would not take.
     pub fn from_tag(tag: &str) -> Result<Self> {
         const SHOWN: usize = 200;
         let refuse = |why: String| {
             let shown: String = tag.chars().take(SHOWN).collect();
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "decode the network policy",
-                format!("{shown:?} is not one: {why}"),
-            )
+            Error::invalid("decode the network policy", format!("{shown:?} is not one: {why}"))
         };
         // A derived reader would also take the fields from a bare JSON list, by position.
         if !tag.trim_start().starts_with('{') {
@@ -109,8 +104,8 @@ impl Allowlist {
     /// the caller accepts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] that lists every bad entry and what it should become (MO-06, MO-07), or says that the
-    /// ranges together cover every address and so restrict nothing.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) that lists every bad entry and what it
+    /// should become (MO-06, MO-07), or says that the ranges together cover every address and so restrict nothing.
     pub fn parse<H: AsRef<str>, C: AsRef<str>>(
         hosts: impl IntoIterator<Item = H>,
         cidrs: impl IntoIterator<Item = C>,
@@ -132,12 +127,10 @@ impl Allowlist {
         }
         let operation = "accept the network allowlist";
         if !bad.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidArgument, "", operation, bad.join("; ")));
+            return Err(Error::invalid(operation, bad.join("; ")));
         }
         if covers_everything(&list.cidrs) {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 operation,
                 "the ranges in allow_egress_to_cidrs cover every IPv4 address and so restrict nothing",
             )

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::command::Captured;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// A command's timeout: positive and finite (BK-05, SP-16), at most [`Timeout::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -18,16 +18,10 @@ impl Timeout {
     /// Checks a number of seconds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for zero, negative, infinite, NaN or more than [`Self::MAX`].
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for zero, negative, infinite, NaN or more
+    /// than [`Self::MAX`].
     pub fn from_secs_f64(seconds: f64) -> Result<Self> {
-        let refuse = |why: &str| {
-            Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "accept the timeout",
-                format!("{why}, not {seconds}"),
-            ))
-        };
+        let refuse = |why: &str| Err(Error::invalid("accept the timeout", format!("{why}, not {seconds}")));
         if seconds.is_nan() || seconds <= 0.0 {
             return refuse("a timeout must be greater than 0");
         }
@@ -41,12 +35,10 @@ impl Timeout {
     /// Checks a duration.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for zero or more than [`Self::MAX`].
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for zero or more than [`Self::MAX`].
     pub fn new(duration: Duration) -> Result<Self> {
         if duration.is_zero() || duration > Self::MAX {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the timeout",
                 format!("a timeout must be greater than 0 and at most 31536000 seconds, not {duration:?}"),
             ));
@@ -72,12 +64,10 @@ impl OutputLimit {
     /// Checks a number of bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for 0 or more than [`Self::MAX_BYTES`] (BK-05).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for 0 or more than [`Self::MAX_BYTES`] (BK-05).
     pub fn new(bytes: usize) -> Result<Self> {
         if bytes == 0 || bytes > Self::MAX_BYTES {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the output limit",
                 format!("an output limit must be between 1 and {} bytes, not {bytes}", Self::MAX_BYTES),
             ));

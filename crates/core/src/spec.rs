@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::document::object_only;
 use crate::env::{EnvMap, json_type};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::file::GuestPath;
 use crate::limits::Limits;
 use crate::network::{Allowlist, NetworkPolicy, NetworkStrength};
@@ -108,21 +108,14 @@ impl SandboxSpec {
     /// Sets the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] unless it is absolute and UTF-8: its JSON form, tags and vendors' requests carry
-    /// text, and a path that changed on the way would be another directory.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless it is absolute and UTF-8: its JSON
+    /// form, tags and vendors' requests carry text, and a path that changed on the way would be another directory.
     pub fn with_workdir(mut self, workdir: GuestPath) -> Result<Self> {
         if std::str::from_utf8(workdir.as_bytes()).is_err() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "accept the spec",
-                format!("workdir must be UTF-8, not {workdir}"),
-            ));
+            return Err(Error::invalid("accept the spec", format!("workdir must be UTF-8, not {workdir}")));
         }
         if !workdir.is_absolute() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "",
+            return Err(Error::invalid(
                 "accept the spec",
                 format!("workdir must be absolute, not {workdir}"),
             ));
@@ -134,7 +127,7 @@ impl SandboxSpec {
     /// Sets after which time the sandbox ends, whoever is left; kept in milliseconds, at least 1.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for zero or more than [`Timeout::MAX`].
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for zero or more than [`Timeout::MAX`].
     pub fn with_lifetime(mut self, lifetime: Duration) -> Result<Self> {
         self.lifetime = Some(positive("lifetime", lifetime)?);
         Ok(self)
@@ -143,7 +136,7 @@ impl SandboxSpec {
     /// Sets after which time without an operation the sandbox ends; kept in milliseconds, at least 1.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for zero or more than [`Timeout::MAX`].
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for zero or more than [`Timeout::MAX`].
     pub fn with_idle(mut self, idle: Duration) -> Result<Self> {
         self.idle = Some(positive("idle", idle)?);
         Ok(self)
@@ -254,9 +247,7 @@ impl SandboxSpec {
 /// do not. The bound keeps `now + span` from overflowing any clock (P22).
 fn positive(name: &str, duration: Duration) -> Result<Duration> {
     if duration.is_zero() || duration > Timeout::MAX {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "",
+        return Err(Error::invalid(
             "accept the spec",
             format!("{name} must be greater than 0 and at most 31536000 seconds, not {duration:?}"),
         ));
@@ -364,9 +355,7 @@ impl TryFrom<SpecDocument> for SandboxSpec {
         )?;
         for (field, value) in [("image", &document.image), ("owner", &document.owner)] {
             if value.as_deref() == Some("") {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    "",
+                return Err(Error::invalid(
                     "accept the spec",
                     format!("{field} must not be empty; leave it out"),
                 ));
@@ -398,7 +387,8 @@ impl TryFrom<SpecDocument> for SandboxSpec {
 /// Builds the policy from the three outside fields.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for bad entries, and for a list beside an open network, which contradict each other.
+/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for bad entries, and for a list beside an open
+/// network, which contradict each other.
 pub fn network_of<H: AsRef<str>, C: AsRef<str>>(
     block_network: bool,
     hosts: &[H],
@@ -411,9 +401,7 @@ pub fn network_of<H: AsRef<str>, C: AsRef<str>>(
         return Ok(policy);
     }
     if policy != NetworkPolicy::Blocked {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "",
+        return Err(Error::invalid(
             "accept the network policy",
             "an allowlist and an open network contradict each other",
         )
@@ -472,10 +460,5 @@ fn seconds_of(name: &'static str, seconds: f64) -> Result<Duration> {
     {
         return Ok(duration);
     }
-    Err(Error::new(
-        ErrorKind::InvalidArgument,
-        "",
-        "accept the spec",
-        format!("{name} must be positive and finite, not {seconds}"),
-    ))
+    Err(Error::invalid("accept the spec", format!("{name} must be positive and finite, not {seconds}")))
 }

@@ -48,7 +48,7 @@ pub enum SpecField {
 
 impl SpecField {
     /// Every field, in the order in which statements list them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: &'static [Self] = &[
         Self::Env,
         Self::Network,
         Self::AllowEgressTo,
@@ -66,7 +66,7 @@ impl SpecField {
         Self::Labels,
     ];
 
-    /// Returns the outside name.
+    /// Returns the name in statements.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,6 +86,35 @@ impl SpecField {
             Self::Owner => "owner",
             Self::Labels => "labels",
         }
+    }
+
+    /// Returns the key in the JSON form of a spec, which is what somebody must edit after a refusal; for the network the one
+    /// that blocks or opens it.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Env => "env",
+            Self::Network => "block_network",
+            Self::AllowEgressTo => "allow_egress_to",
+            Self::AllowEgressToCidrs => "allow_egress_to_cidrs",
+            Self::Memory => "limits.memory",
+            Self::Cpus => "limits.cpus",
+            Self::Pids => "limits.pids",
+            Self::Disk => "limits.disk",
+            Self::Isolation => "isolation",
+            Self::Image => "image",
+            Self::Workdir => "workdir",
+            Self::Lifetime => "lifetime_seconds",
+            Self::Idle => "idle_seconds",
+            Self::Owner => "owner",
+            Self::Labels => "labels",
+        }
+    }
+
+    /// Returns the field with this [`Self::key`].
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|field| field.key() == key)
     }
 }
 
@@ -152,7 +181,10 @@ impl EnforcementStatement {
         Self {
             version: STATEMENT_VERSION,
             at,
-            rows: SpecField::ALL.into_iter().map(|field| EnforcementRow { field, ..row(field) }).collect(),
+            rows: SpecField::ALL
+                .iter()
+                .map(|field| EnforcementRow { field: *field, ..row(*field) })
+                .collect(),
         }
     }
 

@@ -116,13 +116,8 @@ impl Registry {
     fn built_in(&self, scheme: &str) -> Result<&'static backends::BuiltIn> {
         backends::BUILT_IN.iter().find(|entry| entry.scheme == scheme).ok_or_else(|| {
             let known: Vec<String> = self.schemes().into_iter().map(|(scheme, _)| scheme).collect();
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "",
-                "open the backend",
-                format!("there is no backend {scheme:?}"),
-            )
-            .hint(format!("known: {}", known.join(", ")))
+            Error::invalid("open the backend", format!("there is no backend {scheme:?}"))
+                .hint(format!("known: {}", known.join(", ")))
         })
     }
 }

@@ -197,7 +197,7 @@ impl Backend for LocalShellBackend {
             block_network: true,
             stdin: self.stdin,
             streaming: true,
-            shell: "sh",
+            shell: "sh".into(),
             ..Capabilities::default()
         }
     }

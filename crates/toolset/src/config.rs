@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfence_core::{Error, ErrorKind, GuestPath, OutputLimit, Result, SandboxSpec, SpecField, Timeout};
+use ringfence_core::{Error, GuestPath, OutputLimit, Result, SandboxSpec, SpecField, Timeout};
 
 /// Seconds a command gets when the model asks for none (TC-19).
 pub const DEFAULT_COMMAND_TIMEOUT_SECONDS: f64 = 60.0;
@@ -251,7 +251,7 @@ pub struct Bounds {
 }
 
 fn refused(parameter: &str, why: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidArgument, "", "build the toolset", format!("{parameter} {why}"))
+    Error::invalid("build the toolset", format!("{parameter} {why}"))
 }
 
 fn timeout(parameter: &str, seconds: f64) -> Result<Timeout> {

@@ -167,24 +167,36 @@ impl Masker {
         }
     }
 
-    /// Returns a masked copy of an error: its kind, both axes and its whole text, but no chain of causes.
+    /// Returns a masked copy of an error: its kind, both axes, its facts and its whole text, but instead of the chain of
+    /// causes only what they say.
     pub(crate) fn restated(&self, error: &Error) -> Error {
-        let hint = error.hint_text().map(|hint| self.text(hint).into_owned());
-        let shown = error.to_string();
-        let mut text = shown.as_str();
-        if !error.backend().is_empty() {
-            text = text.strip_prefix(error.backend()).and_then(|t| t.strip_prefix(": ")).unwrap_or(text);
+        let masked = |text: &str| self.text(text).into_owned();
+        let mut causes: Vec<String> = Vec::new();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            causes.push(error.to_string());
+            cause = error.source();
         }
-        text = text.strip_prefix(error.operation()).and_then(|t| t.strip_prefix(": ")).unwrap_or(text);
+        let plain = |message: String| {
+            let copy =
+                Error::new(error.kind().clone(), masked(error.backend()), masked(error.operation()), message)
+                    .retry(error.retry_policy());
+            if error.is_terminal() { copy.terminal() } else { copy.recoverable() }
+        };
+        let mut copy = plain(masked(error.message()));
+        for (name, value) in error.facts() {
+            copy = copy.context(masked(name), masked(value));
+        }
+        if !causes.is_empty() {
+            copy = copy.source(masked(&causes.join(": ")));
+        }
         if let Some(hint) = error.hint_text() {
-            text = text.strip_suffix(hint).and_then(|t| t.strip_suffix("; ")).unwrap_or(text);
+            copy = copy.hint(masked(hint));
         }
-        let copy = Error::new(error.kind().clone(), error.backend(), error.operation(), self.text(text))
-            .retry(error.retry_policy());
-        let copy = if error.is_terminal() { copy.terminal() } else { copy.recoverable() };
-        match hint {
-            Some(hint) => copy.hint(hint),
-            None => copy,
+        match self.text(&copy.to_string()) {
+            Cow::Borrowed(_) => copy,
+            // What is shown joins and escapes the parts, and that can bring a secret together.
+            Cow::Owned(text) => plain(text),
         }
     }
 

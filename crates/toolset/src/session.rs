@@ -233,11 +233,12 @@ impl Session {
     fn failure(&self, name: &str, tool: Tool, path: Option<&str>, error: Error, live: &Arc<Live>) -> Failure {
         if *error.kind() == ErrorKind::SandboxLost {
             // Learned from whatever operation, the handle is dead: forget it, say so, and go on in a new sandbox as after
-            // a lost command (ER-08 done right).
+            // a lost command (ER-08 done right). The backend's hint is for whoever can create a sandbox; a model cannot.
             self.provisioner.lost(live);
             return Failure::Correctable(format!(
-                "{name} failed: {error}. The sandbox was lost: its files and processes are gone, and the next call starts \
-                 in a new one"
+                "{name} failed: {}. The sandbox was lost: its files and processes are gone, and the next call starts in a new \
+                 one",
+                error.summary()
             ));
         }
         if error.is_terminal() {
@@ -257,17 +258,12 @@ impl Session {
             }
             _ => error.hint_text().map(str::to_owned),
         };
-        let shown = error.to_string();
-        let mut text = shown.as_str();
-        if let Some(hint) = error.hint_text() {
-            text = text.strip_suffix(hint).and_then(|text| text.strip_suffix("; ")).unwrap_or(text);
-        }
         let on = match path {
             Some(_) if error.fact("path").is_none() => format!(" on {}", shown_path()),
             _ => String::new(),
         };
         let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
-        Failure::Correctable(format!("{name} failed{on}: {text}{advice}"))
+        Failure::Correctable(format!("{name} failed{on}: {}{advice}", error.summary()))
     }
 
     /// Masks what is handed out as a whole (MK-03) and counts failures (ER-06).

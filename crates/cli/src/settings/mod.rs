@@ -15,7 +15,7 @@ use ringfence::document::object;
 use ringfence::spec::SpecDocument;
 use ringfence::{
     BackendSettings, ByteSize, Cpus, DEFAULT_SCHEME, EnvMap, Isolation, Limits, NetworkStrength, OutputLimit,
-    Pids, SandboxSpec, Timeout,
+    Pids, SandboxSpec, SpecField, Timeout,
 };
 
 use crate::args::SpecArgs;
@@ -267,26 +267,27 @@ impl Settings {
         }
     }
 
-    fn origin_of(&self, field: &str) -> Option<&Origin> {
+    fn origin_of(&self, field: SpecField) -> Option<&Origin> {
         fn origin<T>(field: &Field<T>) -> Option<&Origin> {
             field.as_ref().map(|sourced| &sourced.origin)
         }
         let layer = &self.layer;
         match field {
-            "network" | "allow_egress_to" | "allow_egress_to_cidrs" => origin(&layer.network),
-            "memory" => origin(&layer.memory),
-            "cpus" => origin(&layer.cpus),
-            "pids" => origin(&layer.pids),
-            "disk" => origin(&layer.disk),
-            "isolation" => origin(&layer.isolation),
-            "image" => origin(&layer.image),
-            "workdir" => origin(&layer.workdir),
-            "lifetime" => origin(&layer.lifetime),
-            "idle" => origin(&layer.idle),
-            "owner" => origin(&layer.owner),
-            "env" => layer.env.values().next().map(|sourced| &sourced.origin),
-            "labels" => layer.labels.values().next().map(|sourced| &sourced.origin),
-            _ => None,
+            SpecField::Network | SpecField::AllowEgressTo | SpecField::AllowEgressToCidrs => {
+                origin(&layer.network)
+            }
+            SpecField::Memory => origin(&layer.memory),
+            SpecField::Cpus => origin(&layer.cpus),
+            SpecField::Pids => origin(&layer.pids),
+            SpecField::Disk => origin(&layer.disk),
+            SpecField::Isolation => origin(&layer.isolation),
+            SpecField::Image => origin(&layer.image),
+            SpecField::Workdir => origin(&layer.workdir),
+            SpecField::Lifetime => origin(&layer.lifetime),
+            SpecField::Idle => origin(&layer.idle),
+            SpecField::Owner => origin(&layer.owner),
+            SpecField::Env => layer.env.values().next().map(|sourced| &sourced.origin),
+            SpecField::Labels => layer.labels.values().next().map(|sourced| &sourced.origin),
         }
     }
 }

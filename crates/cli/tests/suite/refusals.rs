@@ -66,7 +66,7 @@ fn s_22_a_refusal_is_in_the_json_and_in_the_status() {
     let document = done.json();
     assert_eq!(document["status"], 125);
     assert_eq!(document["error"]["kind"], "refused");
-    assert_eq!(document["error"]["field"], "network");
+    assert_eq!(document["error"]["field"], "block_network");
     assert_eq!(document["error"]["backend"], "local");
 }
 

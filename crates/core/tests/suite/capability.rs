@@ -9,17 +9,17 @@ const ASKED: [(&str, &str); 14] = [
     (r#"{"owner": "o"}"#, "owner"),
     (r#"{"isolation": "user-space-kernel"}"#, "isolation"),
     (r#"{"isolation": "own-kernel"}"#, "isolation"),
-    ("{}", "network"),
-    (r#"{"block_network": false}"#, "network"),
+    ("{}", "block_network"),
+    (r#"{"block_network": false}"#, "block_network"),
     (r#"{"allow_egress_to": ["a.example.org"]}"#, "allow_egress_to"),
     (r#"{"allow_egress_to_cidrs": ["10.0.0.0/8"]}"#, "allow_egress_to_cidrs"),
-    (r#"{"block_network": false, "limits": {"memory": 1}}"#, "memory"),
-    (r#"{"block_network": false, "limits": {"cpus": 1}}"#, "cpus"),
-    (r#"{"block_network": false, "limits": {"pids": 1}}"#, "pids"),
-    (r#"{"block_network": false, "limits": {"disk": 1}}"#, "disk"),
+    (r#"{"block_network": false, "limits": {"memory": 1}}"#, "limits.memory"),
+    (r#"{"block_network": false, "limits": {"cpus": 1}}"#, "limits.cpus"),
+    (r#"{"block_network": false, "limits": {"pids": 1}}"#, "limits.pids"),
+    (r#"{"block_network": false, "limits": {"disk": 1}}"#, "limits.disk"),
     (r#"{"block_network": false, "image": "i"}"#, "image"),
-    (r#"{"block_network": false, "lifetime_seconds": 1}"#, "lifetime"),
-    (r#"{"block_network": false, "idle_seconds": 1}"#, "idle"),
+    (r#"{"block_network": false, "lifetime_seconds": 1}"#, "lifetime_seconds"),
+    (r#"{"block_network": false, "idle_seconds": 1}"#, "idle_seconds"),
 ];
 
 fn everything() -> Capabilities {
@@ -49,7 +49,7 @@ fn sp_08_what_is_not_claimed_is_refused_by_field_and_what_is_claimed_is_taken() 
     for (json, field) in ASKED {
         let spec = spec(json).expect(json);
         // Nothing but the network switch of the spec itself is claimed.
-        let opens = json.contains("\"block_network\": false") && field != "network";
+        let opens = json.contains("\"block_network\": false") && field != "block_network";
         let nothing = Capabilities { open_network: opens, ..Capabilities::default() };
         let error = nothing.refuse_unclaimed("none", &spec).expect_err(json);
         assert_eq!(
@@ -71,7 +71,7 @@ fn bk_02_the_texts_of_refusals() {
     let texts: Vec<String> = ASKED
         .into_iter()
         .map(|(json, field)| {
-            let opens = json.contains("\"block_network\": false") && field != "network";
+            let opens = json.contains("\"block_network\": false") && field != "block_network";
             let nothing = Capabilities { open_network: opens, ..Capabilities::default() };
             let refusal = nothing.refuse_unclaimed("none", &spec(json).expect("a spec"));
             refusal.expect_err("refused").to_string()

@@ -1,4 +1,3 @@
-
 use bytes::Bytes;
 use ringfence_core::{
     Captured, CommandRequest, CommandResult, Ending, EnvMap, Invocation, OutputLimit, SandboxId, Stdin,

@@ -1,7 +1,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use ringfence_core::{Disposition, Error, ErrorKind, Retry, SandboxId, SpecField, file_error};
+use ringfence_core::{Disposition, Ending, Error, ErrorKind, Retry, SandboxId, SpecField, file_error};
 
 use super::support::path;
 
@@ -101,4 +101,70 @@ fn bd_03_the_wording_of_file_errors() {
         .map(|(kind, _)| file_error(kind, "rec", "read the file", &sandbox, &path("a\nb")).to_string())
         .collect();
     insta::assert_snapshot!(texts.join("\n"));
+}
+
+/// Whoever shows the hint apart needs the rest without it, and a daemon's client makes the same error of its parts again.
+#[test]
+fn an_error_can_be_taken_apart_and_put_together_again() {
+    let error = Error::refused("rec", SpecField::Memory, "it cannot")
+        .context("path".to_owned(), "/w")
+        .source(std::io::Error::other("no cgroup"))
+        .hint("drop the limit");
+    assert_eq!(
+        error.summary().to_string(),
+        "rec: accept the spec: it cannot, field limits.memory, path /w: no cgroup"
+    );
+    assert_eq!(error.to_string(), format!("{}; drop the limit", error.summary()));
+    assert_eq!(error.facts().collect::<Vec<_>>(), [("field", "limits.memory"), ("path", "/w")]);
+    assert_eq!(error.field(), Some(SpecField::Memory));
+
+    let mut again =
+        Error::new(error.kind().clone(), error.backend(), error.operation().to_owned(), error.message());
+    for (name, value) in error.facts() {
+        again = again.context(name.to_owned(), value);
+    }
+    let again = again.source(StdError::source(&error).expect("a cause").to_string()).hint("drop the limit");
+    assert_eq!((again.to_string(), again.field()), (error.to_string(), error.field()));
+
+    let invalid = Error::invalid("accept the size", "0 is no size");
+    assert_eq!(
+        (invalid.kind(), invalid.backend(), invalid.is_terminal(), invalid.field(), invalid.to_string()),
+        (&ErrorKind::InvalidArgument, "", false, None, "accept the size: 0 is no size".to_owned())
+    );
+}
+
+#[test]
+fn kinds_and_endings_have_names_of_their_own() {
+    let kinds: Vec<&str> = all_kinds().iter().map(|(kind, _)| kind.name()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "refused",
+            "invalid_argument",
+            "not_found",
+            "is_a_directory",
+            "not_a_directory",
+            "not_a_regular_file",
+            "permission_denied",
+            "file_too_large",
+            "storage_full",
+            "sandbox_lost",
+            "unavailable",
+            "deadline_exceeded",
+            "unsupported",
+            "unexpected",
+        ]
+    );
+    let endings = [
+        Ending::Exited(3),
+        Ending::Signalled(9),
+        Ending::TimedOut,
+        Ending::MemoryExceeded,
+        Ending::PidsExceeded,
+        Ending::Unknown,
+    ];
+    assert_eq!(
+        endings.map(Ending::name),
+        ["exited", "signalled", "timed_out", "memory_exceeded", "pids_exceeded", "unknown"]
+    );
 }

@@ -255,7 +255,7 @@ async fn sp_08_what_is_not_claimed_is_refused_before_anything_is_recorded() {
     let error = backend.create(&asked).await.expect_err("refused");
     assert_eq!(
         (error.kind(), error.backend(), error.fact("field")),
-        (&ErrorKind::Refused, "small", Some("memory"))
+        (&ErrorKind::Refused, "small", Some("limits.memory"))
     );
     assert!(backend.created().is_empty() && backend.alive().is_empty());
 }

@@ -11,7 +11,7 @@ use ringfence_core::{
 use super::support::{path, spec};
 
 /// A spec that uses every field.
-fn full() -> SandboxSpec {
+pub(crate) fn full() -> SandboxSpec {
     let list = Allowlist::parse(["b.example.org", "*.a.example.org"], ["10.20.0.0/16"], NetworkStrength::Sni);
     SandboxSpec::new()
         .with_env(EnvMap::new([("A", "1")]).expect("env"))
@@ -45,7 +45,8 @@ fn sp_01_the_default_is_closed() {
         (spec.owner(), spec.image(), spec.workdir(), spec.lifetime(), spec.idle()),
         (None, None, None, None, None)
     );
-    let asked: Vec<SpecField> = SpecField::ALL.into_iter().filter(|field| spec.asks_for(*field)).collect();
+    let asked: Vec<SpecField> =
+        SpecField::ALL.iter().copied().filter(|field| spec.asks_for(*field)).collect();
     assert_eq!(asked, [SpecField::Network]);
     assert_eq!(super::support::spec("{}").expect("the default"), spec);
 }
@@ -55,7 +56,7 @@ fn sp_06_a_spec_reaches_the_other_side_unchanged() {
     let spec = full();
     let json = serde_json::to_string(&spec).expect("JSON");
     assert_eq!(serde_json::from_str::<SandboxSpec>(&json).expect("a spec"), spec);
-    assert!(SpecField::ALL.into_iter().all(|field| spec.asks_for(field)));
+    assert!(SpecField::ALL.iter().copied().all(|field| spec.asks_for(field)));
     insta::assert_snapshot!(serde_json::to_string_pretty(&spec).expect("JSON"));
 }
 

@@ -29,7 +29,19 @@ fn a_statement_round_trips_through_json() {
 
 #[test]
 fn field_names_are_the_outside_names() {
-    for field in SpecField::ALL {
+    for field in SpecField::ALL.iter().copied() {
         assert_eq!(serde_json::to_value(field).expect("JSON"), field.to_string());
     }
+}
+
+/// The key of a field is where the document of a spec that asks for it has a value.
+#[test]
+fn sp_03_the_key_of_a_field_is_the_one_in_the_document() {
+    let document = serde_json::to_value(super::spec::full()).expect("JSON");
+    for field in SpecField::ALL.iter().copied() {
+        let pointer = format!("/{}", field.key().replace('.', "/"));
+        assert!(document.pointer(&pointer).is_some(), "{pointer}");
+        assert_eq!(SpecField::from_key(field.key()), Some(field));
+    }
+    assert_eq!(SpecField::from_key("memory"), None);
 }

@@ -40,7 +40,7 @@ async fn enforces(field: SpecField, limits: Limits) -> bool {
         assert!(!is_root() || std::env::var_os(NO_CGROUPS).is_some(), "root without control groups");
         let backend = LocalBackend::new(LocalConfig::default());
         let spec = SandboxSpec::new().with_limits(limits);
-        let expected = (ErrorKind::Refused, true, Some(field.as_str().to_owned()));
+        let expected = (ErrorKind::Refused, true, Some(field.key().to_owned()));
         assert_eq!(facts(&backend.judge(&spec).unwrap_err(), "field"), expected);
         assert_eq!(facts(&backend.create(&spec).await.unwrap_err(), "field"), expected);
     }
@@ -196,7 +196,7 @@ async fn p_114_too_few_processes_for_any_command_are_refused() {
     let backend = LocalBackend::new(LocalConfig::default());
     for number in 1..4 {
         let error = backend.create(&SandboxSpec::new().with_limits(pids(number))).await.unwrap_err();
-        assert_eq!(facts(&error, "field"), (ErrorKind::Refused, true, Some("pids".to_owned())));
+        assert_eq!(facts(&error, "field"), (ErrorKind::Refused, true, Some("limits.pids".to_owned())));
     }
 }
 
@@ -417,7 +417,7 @@ async fn sp_a_disk_limit_that_nothing_fits_in_is_refused() {
     let backend = LocalBackend::new(LocalConfig::default());
     for bytes in [1, 4096] {
         let error = backend.create(&SandboxSpec::new().with_limits(disk(bytes))).await.unwrap_err();
-        assert_eq!(facts(&error, "field"), (ErrorKind::Refused, true, Some("disk".to_owned())));
+        assert_eq!(facts(&error, "field"), (ErrorKind::Refused, true, Some("limits.disk".to_owned())));
     }
     // The smallest that a command can be expected to use.
     let sandbox = Box::limited(disk(1 << 20)).await;

@@ -77,7 +77,7 @@ pub(crate) fn output_schema() -> Value {
 
 /// Returns what the model is told about the tool.
 pub(crate) fn description(setting: Setting<'_>) -> String {
-    let shell = match setting.capabilities.shell {
+    let shell = match &*setting.capabilities.shell {
         "" => "the sandbox's shell",
         shell => shell,
     };
@@ -180,7 +180,7 @@ impl RunCommand {
         }
 
         let structure = RunCommandStructure {
-            ending: ending_name(result.ending),
+            ending: result.ending.name(),
             exit_code: match result.ending {
                 Ending::Exited(status) => Some(status),
                 _ => None,
@@ -279,17 +279,6 @@ impl Shown {
         };
         let text = if self.text.is_empty() { String::new() } else { format!("\n{}", self.text) };
         Some(format!("[{label}]\n{EARLIER_TRUNCATED}{total}{text}"))
-    }
-}
-
-fn ending_name(ending: Ending) -> &'static str {
-    match ending {
-        Ending::Exited(_) => "exited",
-        Ending::Signalled(_) => "signalled",
-        Ending::TimedOut => "timed_out",
-        Ending::MemoryExceeded => "memory_exceeded",
-        Ending::PidsExceeded => "pids_exceeded",
-        _ => "unknown",
     }
 }
 

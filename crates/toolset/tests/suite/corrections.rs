@@ -118,7 +118,7 @@ async fn er_08_a_file_operation_that_meets_a_lost_sandbox_says_so_and_the_next_c
         (Operation::Command, "run_command", json!({"command": "ls"})),
     ];
     for (operation, tool, arguments) in calls {
-        backend.fail_once(operation, error(ErrorKind::SandboxLost, "it is gone"));
+        backend.fail_once(operation, error(ErrorKind::SandboxLost, "it is gone").hint("create a new one"));
         assert_eq!(
             correction(run.call(tool, &arguments).await),
             format!(

@@ -228,7 +228,7 @@ fn td_17_the_command_description_names_shell_directory_and_limits() {
         .unwrap()
         .with_env(EnvMap::new([("TOKEN", "0123456789")]).unwrap());
     let backend = RecordingBackend::new()
-        .with_capabilities(Capabilities { shell: "bash", ..recording().capabilities() });
+        .with_capabilities(Capabilities { shell: "bash".into(), ..recording().capabilities() });
     let config = ToolsetConfig::new()
         .spec(spec)
         .prefix("box")

@@ -141,8 +141,8 @@ async fn mk_03_confirmations_listings_corrections_and_errors_are_masked() {
     let failed = terminal(run.call("read_file", &json!({"path": "f"})).await);
     assert_eq!(
         format!("{failed:?}"),
-        "Error { kind: Unavailable, operation: \"do the thing\", backend: \"rec\", message: \"message ***, path ***: cause \
-         ***\", hint: Some(\"hint ***\"), context: [], disposition: Terminal, retry: Never, source: None }"
+        "Error { kind: Unavailable, operation: \"do the thing\", backend: \"rec\", message: \"message ***\", hint: \
+         Some(\"hint ***\"), context: [(\"path\", \"***\")], disposition: Terminal, retry: Never, source: Some(\"cause ***\") }"
     );
     assert_eq!(failed.to_string(), "rec: do the thing: message ***, path ***: cause ***; hint ***");
     run.close().await;

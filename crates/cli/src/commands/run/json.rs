@@ -27,7 +27,7 @@ pub(super) fn result(
         "version": VERSION,
         "backend": job.backend.name(),
         "sandbox": created.id,
-        "ending": ending_name(result.ending),
+        "ending": result.ending.name(),
         "exit_code": exit_code,
         "signal": signal,
         "status": status,
@@ -54,17 +54,6 @@ pub(super) fn failure(failure: &Failure) -> Value {
 /// Returns the object of a run that a signal to ringfence itself ended.
 pub(super) fn interrupted(status: u8) -> Value {
     json!({"version": VERSION, "status": status, "error": {"kind": "interrupted", "message": "ended by a signal"}})
-}
-
-fn ending_name(ending: Ending) -> &'static str {
-    match ending {
-        Ending::Exited(_) => "exited",
-        Ending::Signalled(_) => "signalled",
-        Ending::TimedOut => "timed_out",
-        Ending::MemoryExceeded => "memory_exceeded",
-        Ending::PidsExceeded => "pids_exceeded",
-        _ => "unknown",
-    }
 }
 
 /// A stream as text, or as base64 where it is not UTF-8; exactly one of the two keys is there.
