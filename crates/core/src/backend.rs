@@ -10,6 +10,7 @@ use crate::capability::Capabilities;
 use crate::command::{CommandRequest, CommandResult};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{GuestPath, ListRequest, Listing};
+use crate::probe::ProbeReport;
 use crate::shell;
 use crate::spec::SandboxSpec;
 use crate::statement::EnforcementStatement;
@@ -164,6 +165,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
         sink: &mut (dyn AsyncWrite + Send + Unpin),
     ) -> Result<u64> {
         shell::export_file(self, sandbox, path, limit_bytes, sink).await
+    }
+
+    /// Tries what this backend can do here, once; may take seconds and must leave nothing behind (P90). What does not work is
+    /// in the report. The provided one tries nothing and returns the empty report, of which
+    /// [`ProbeReport::can_isolate`] is false: nothing was seen to work.
+    ///
+    /// # Errors
+    /// What kept anything from being tried at all.
+    async fn probe(&self) -> Result<ProbeReport> {
+        Ok(ProbeReport::default())
     }
 
     /// Starts an interactive command on a terminal of its own.

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use ringfence_core::{
     Backend, Capabilities, CommandRequest, CommandResult, Created, EnforcementRow, EnforcementStatement,
-    Error, ErrorKind, Evidence, GuestPath, Isolation, ListRequest, Listing, NetworkPolicy, Plan, Result,
-    SandboxId, SandboxSpec, SpecField, Terminal, TerminalRequest,
+    Error, ErrorKind, Evidence, GuestPath, Isolation, ListRequest, Listing, NetworkPolicy, Plan, ProbeReport,
+    Result, SandboxId, SandboxSpec, SpecField, Terminal, TerminalRequest,
 };
 use tokio::io::AsyncWrite;
 
@@ -22,7 +22,7 @@ use crate::launcher::Launcher;
 use crate::sandbox::{Sandbox, is_gone};
 use crate::transport::{self, Channel};
 use crate::wire::{CreateReply, CreateRequest, LauncherRequest};
-use crate::{SCHEME, files, run, seccomp, terminal, view};
+use crate::{SCHEME, files, probe, run, seccomp, terminal, view};
 
 /// How long the kernel may take to make a sandbox. It takes milliseconds; a machine that needs longer is not well.
 const CREATE_DEADLINE: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ impl LocalBackend {
         result
     }
 
-    fn sandbox(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
+    pub(crate) fn sandbox(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
         self.sandboxes().get(id).cloned().ok_or_else(|| lost(operation, id))
     }
 
@@ -538,6 +538,7 @@ impl Backend for LocalBackend {
             agent,
             environment: environment(spec, shell),
             shell: shell.as_str(),
+            landlock_abi,
             memory: cgroup.memory,
             pids: cgroup.pids,
         });
@@ -600,6 +601,10 @@ impl Backend for LocalBackend {
     ) -> Result<u64> {
         let living = self.sandbox("export the file", sandbox)?;
         self.forget_if_lost(sandbox, files::export(&living, path, limit_bytes, sink).await)
+    }
+
+    async fn probe(&self) -> Result<ProbeReport> {
+        Ok(probe::probe(self).await)
     }
 
     async fn open_terminal(&self, sandbox: &SandboxId, request: TerminalRequest) -> Result<Terminal> {

@@ -9,7 +9,7 @@ pub mod config;
 mod error;
 mod files;
 mod launcher;
-pub mod probe;
+mod probe;
 mod run;
 mod sandbox;
 mod seccomp;
@@ -21,7 +21,7 @@ mod wire;
 
 pub use backend::LocalBackend;
 pub use config::{LocalConfig, Shell};
-pub use probe::{Check, Outcome, ProbeReport};
+pub use ringfence_core::{Check, Outcome, ProbeReport};
 
 /// The scheme of this backend's handles.
 pub const SCHEME: &str = "local";

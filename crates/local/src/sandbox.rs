@@ -33,6 +33,8 @@ pub(crate) struct Sandbox {
     pub(crate) environment: Vec<(String, String)>,
     /// The shell of [`ringfence_core::Invocation::Shell`].
     pub(crate) shell: &'static str,
+    /// The version of Landlock that confines it; 0 where the kernel has none.
+    pub(crate) landlock_abi: u32,
     /// Kills by the memory limit.
     pub(crate) memory: Option<Counter>,
     /// Forks refused by the process limit.

@@ -25,12 +25,10 @@
 //! a scheme that this build lacks is still known, and answers what it would need.
 
 mod backends;
-mod probe;
 mod registry;
 
 pub use ringfence_core::*;
 pub use ringfence_toolset as toolset;
 
 pub use backends::{BackendSettings, LocalConfig};
-pub use probe::{Probe, ProbeCheck, ProbeOutcome};
 pub use registry::{Availability, Constructor, DEFAULT_SCHEME, Registry};

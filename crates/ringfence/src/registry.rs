@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use ringfence_core::{Backend, Error, ErrorKind, Result};
+use ringfence_core::{Backend, Check, Error, ErrorKind, Outcome, ProbeReport, Result};
 
 use crate::backends::{self, BackendSettings};
-use crate::probe::Probe;
 
 /// The backend that is used where none is named.
 pub const DEFAULT_SCHEME: &str = "local";
@@ -90,27 +89,23 @@ impl Registry {
         }
     }
 
-    /// Tries on this machine what a backend can do. A scheme that this build lacks is a probe that failed.
+    /// Tries here what a backend can do. One that cannot even be asked, because this build lacks it or for any other reason,
+    /// is a check that failed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a scheme that nobody knows, [`ErrorKind::Unsupported`] for a backend that
-    /// was registered and so has no probe.
-    pub async fn probe(&self, scheme: &str) -> Result<Probe> {
-        if self.registered.contains_key(scheme) {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                scheme,
-                "probe the backend",
-                "a registered backend has no probe",
-            ));
+    /// [`ErrorKind::InvalidArgument`] for a scheme that nobody knows.
+    pub async fn probe(&self, scheme: &str) -> Result<ProbeReport> {
+        let failed = |name: &str, error: &Error| ProbeReport {
+            checks: vec![Check::of_error(name, Outcome::Failed, error, Vec::new())],
+        };
+        if !self.registered.contains_key(scheme) {
+            self.built_in(scheme)?;
         }
-        let entry = self.built_in(scheme)?;
-        match entry.availability.missing(scheme) {
-            None => Ok((entry.probe)(&self.settings).await),
-            Some((detail, remedy)) => {
-                Ok(Probe::failed(scheme, "present in this build", detail, Some(remedy.to_owned())))
-            }
-        }
+        let backend = match self.open(scheme) {
+            Ok(backend) => backend,
+            Err(error) => return Ok(failed("backend", &error)),
+        };
+        Ok(backend.probe().await.unwrap_or_else(|error| failed("probe", &error)))
     }
 
     fn built_in(&self, scheme: &str) -> Result<&'static backends::BuiltIn> {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ringfence::{Probe, ProbeCheck, ProbeOutcome, Registry};
-use serde_json::json;
+use ringfence::{Check, Outcome, ProbeReport, Registry};
+use serde_json::{Value, json};
 
 use crate::args::{DoctorArgs, SpecArgs};
 use crate::commands::{print, print_json, runtime};
@@ -16,6 +16,9 @@ use crate::settings::{RunFlags, Settings};
 /// The version of the JSON form.
 const VERSION: u32 = 1;
 
+/// A backend by its scheme, and what was tried.
+type Probe = (String, ProbeReport);
+
 /// Probes every backend.
 pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<u8> {
     let settings = Settings::load(&SpecArgs::default(), RunFlags::default(), environment)?;
@@ -23,21 +26,27 @@ pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<u8> {
     let probes = runtime()?.block_on(async {
         let mut probes = Vec::new();
         for (scheme, _) in registry.schemes() {
-            probes.push(registry.probe(&scheme).await?);
+            let report = registry.probe(&scheme).await?;
+            probes.push((scheme, report));
         }
         ringfence::Result::<Vec<Probe>>::Ok(probes)
     })?;
-    let can_isolate = probes.iter().any(|probe| probe.can_isolate);
+    let can_isolate = probes.iter().any(|(_, report)| report.can_isolate());
     let status = if can_isolate { exit::OK } else { exit::UNFIT };
     if args.json {
         let version = env!("CARGO_PKG_VERSION");
+        let backends: Vec<Value> = probes.iter().map(to_json).collect();
         let document = json!({
-            "version": VERSION, "ringfence": version, "can_isolate": can_isolate, "backends": probes,
+            "version": VERSION, "ringfence": version, "can_isolate": can_isolate, "backends": backends,
         });
         return Ok(print_json(&document, status));
     }
     let text = if environment.utf8 { render(&probes, &UTF8) } else { ascii(&render(&probes, &ASCII)) };
     Ok(print(&text, status))
+}
+
+fn to_json((scheme, report): &Probe) -> Value {
+    json!({"backend": scheme, "can_isolate": report.can_isolate(), "checks": report.checks})
 }
 
 /// The signs before a check.
@@ -67,31 +76,35 @@ fn ascii(text: &str) -> String {
 
 fn render(probes: &[Probe], marks: &Marks) -> String {
     let mut text = String::new();
-    for probe in probes {
-        let verdict = if probe.can_isolate { "can isolate" } else { "cannot isolate here" };
-        push(&mut text, format_args!("{}: {verdict}\n", probe.backend));
-        let name_width = probe.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
-        for check in &probe.checks {
+    for (scheme, report) in probes {
+        let verdict = match report {
+            _ if report.can_isolate() => "can isolate",
+            report if report.checks.is_empty() => "has nothing to try here",
+            _ => "cannot isolate here",
+        };
+        push(&mut text, format_args!("{scheme}: {verdict}\n"));
+        let name_width = report.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+        for check in &report.checks {
             render_check(&mut text, check, marks, name_width);
         }
     }
     text
 }
 
-fn render_check(text: &mut String, check: &ProbeCheck, marks: &Marks, name_width: usize) {
+fn render_check(text: &mut String, check: &Check, marks: &Marks, name_width: usize) {
     let mark = match check.outcome {
-        ProbeOutcome::Works => marks.works,
-        ProbeOutcome::Absent => marks.absent,
-        ProbeOutcome::Failed => marks.failed,
+        Outcome::Works => marks.works,
+        Outcome::Absent => marks.absent,
+        Outcome::Failed => marks.failed,
     };
     let detail = printable(&check.detail).replace('\n', " ");
     push(text, format_args!("  {mark} {:name_width$}  {detail}\n", check.name));
     let indent = " ".repeat(mark.chars().count() + 3);
-    if check.outcome == ProbeOutcome::Works {
+    if check.outcome == Outcome::Works {
         return;
     }
     if !check.fields.is_empty() {
-        let fields: Vec<&str> = check.fields.iter().map(|field| field.as_str()).collect();
+        let fields: Vec<&str> = check.fields.iter().map(|field| field.key()).collect();
         push(text, format_args!("{indent}refused here: {}\n", fields.join(", ")));
     }
     if let Some(remedy) = &check.remedy {
@@ -111,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    fn check(name: &str, outcome: ProbeOutcome, remedy: Option<&str>, fields: &[SpecField]) -> ProbeCheck {
-        ProbeCheck {
+    fn check(name: &str, outcome: Outcome, remedy: Option<&str>, fields: &[SpecField]) -> Check {
+        Check {
             name: name.to_owned(),
             outcome,
             detail: "detail".to_owned(),
@@ -124,15 +137,16 @@ mod tests {
     #[test]
     fn one_line_per_check_and_the_remedy_under_each_failure() {
         let checks = vec![
-            check("seccomp", ProbeOutcome::Works, None, &[]),
-            check("memory limit", ProbeOutcome::Absent, Some("delegate"), &[SpecField::Memory]),
-            check("user namespace", ProbeOutcome::Failed, Some("sysctl"), &[]),
+            check("seccomp", Outcome::Works, None, &[]),
+            check("memory limit", Outcome::Absent, Some("delegate"), &[SpecField::Memory]),
+            check("user namespace", Outcome::Failed, Some("sysctl"), &[]),
         ];
-        let probes = [Probe { backend: "local".to_owned(), can_isolate: false, checks }];
+        let empty = ("far".to_owned(), ProbeReport::default());
+        let probes = [("local".to_owned(), ProbeReport { checks }), empty];
         assert_eq!(
             render(&probes, &UTF8),
-            "local: cannot isolate here\n  ✓ seccomp         detail\n  ! memory limit    detail\n    refused here: memory\n    \
-             try: delegate\n  ✗ user namespace  detail\n    try: sysctl\n"
+            "local: cannot isolate here\n  ✓ seccomp         detail\n  ! memory limit    detail\n    refused here: limits.memory\n    \
+             try: delegate\n  ✗ user namespace  detail\n    try: sysctl\nfar: has nothing to try here\n"
         );
         assert!(render(&probes, &ASCII).is_ascii());
         assert_eq!(ascii("a … b – é\n"), "a ... b - ?\n");

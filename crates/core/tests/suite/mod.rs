@@ -15,4 +15,5 @@ mod support;
 #[cfg(unix)]
 mod export;
 #[cfg(unix)]
+mod probe;
 mod shell;

@@ -2,15 +2,12 @@
 
 mod local;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use ringfence_core::document::object;
 use ringfence_core::{Backend, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::probe::Probe;
 use crate::registry::Availability;
 
 pub use local::LocalConfig;
@@ -25,19 +22,15 @@ pub struct BackendSettings {
     pub local: LocalConfig,
 }
 
-type ProbeFuture<'a> = Pin<Box<dyn Future<Output = Probe> + Send + 'a>>;
-
 /// A backend that the registry knows without being told.
 pub(crate) struct BuiltIn {
     pub(crate) scheme: &'static str,
     pub(crate) availability: Availability,
     pub(crate) open: fn(&BackendSettings) -> Result<Arc<dyn Backend>>,
-    pub(crate) probe: fn(&BackendSettings) -> ProbeFuture<'_>,
 }
 
 pub(crate) const BUILT_IN: &[BuiltIn] = &[BuiltIn {
     scheme: "local",
     availability: local::AVAILABILITY,
     open: |settings| local::open(&settings.local),
-    probe: |settings| Box::pin(local::probe(&settings.local)),
 }];

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use ringfence::{
-    Availability, Backend, BackendSettings, DEFAULT_SCHEME, ErrorKind, Probe, ProbeCheck, ProbeOutcome,
+    Availability, Backend, BackendSettings, Check, DEFAULT_SCHEME, Error, ErrorKind, Outcome, ProbeReport,
     Registry, memory::RecordingBackend,
 };
 
@@ -43,7 +43,7 @@ async fn a_scheme_that_is_not_compiled_in_says_what_it_needs() {
     let need = if cfg!(target_os = "linux") { "needs feature `local`" } else { "need Linux" };
     assert!(error.message().contains(need), "{error}");
     let probe = registry().probe("local").await.unwrap();
-    assert!(!probe.can_isolate);
+    assert!(!probe.can_isolate());
     assert!(probe.checks[0].detail.contains(need), "{probe:?}");
 }
 
@@ -59,25 +59,20 @@ fn settings_of_the_local_backend_are_read_in_every_build() {
 }
 
 #[tokio::test]
-async fn a_registered_backend_is_opened_by_its_scheme_and_has_no_probe() {
+async fn a_registered_backend_is_opened_and_probed_by_its_scheme() {
     let registry = registry()
-        .with_backend("rec", Arc::new(|| Ok(Arc::new(RecordingBackend::default()) as Arc<dyn Backend>)));
+        .with_backend("rec", Arc::new(|| Ok(Arc::new(RecordingBackend::default()) as Arc<dyn Backend>)))
+        .with_backend("broken", Arc::new(|| Err(Error::invalid("open it", "no address").hint("give one"))));
     assert_eq!(registry.open("rec").unwrap().name(), "rec");
-    assert_eq!(registry.schemes().len(), 2);
-    assert_eq!(registry.probe("rec").await.unwrap_err().kind(), &ErrorKind::Unsupported);
-    assert_eq!(registry.probe("nope").await.unwrap_err().kind(), &ErrorKind::InvalidArgument);
-}
-
-#[test]
-fn p_90_a_probe_that_tried_nothing_proves_nothing() {
-    assert!(!Probe::new("local", Vec::new()).can_isolate);
-    let check = |outcome| ProbeCheck {
-        name: "x".to_owned(),
-        outcome,
-        detail: String::new(),
-        remedy: None,
+    assert_eq!(registry.schemes().len(), 3);
+    assert_eq!(registry.probe("rec").await.unwrap(), ProbeReport::default());
+    let check = Check {
+        name: "backend".to_owned(),
+        outcome: Outcome::Failed,
+        detail: "no address".to_owned(),
+        remedy: Some("give one".to_owned()),
         fields: Vec::new(),
     };
-    assert!(Probe::new("local", vec![check(ProbeOutcome::Works), check(ProbeOutcome::Absent)]).can_isolate);
-    assert!(!Probe::new("local", vec![check(ProbeOutcome::Works), check(ProbeOutcome::Failed)]).can_isolate);
+    assert_eq!(registry.probe("broken").await.unwrap(), ProbeReport { checks: vec![check] });
+    assert_eq!(registry.probe("nope").await.unwrap_err().kind(), &ErrorKind::InvalidArgument);
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ringfence_core::{Backend, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::probe::Probe;
 use crate::registry::Availability;
 
 /// Settings of the local backend, unread because this build lacks it.
@@ -22,8 +21,4 @@ pub(crate) const AVAILABILITY: Availability = if cfg!(target_os = "linux") {
 
 pub(crate) fn open(_config: &LocalConfig) -> Result<Arc<dyn Backend>> {
     Err(Error::new(ErrorKind::Unsupported, "local", "open the backend", "this build lacks it"))
-}
-
-pub(crate) async fn probe(_config: &LocalConfig) -> Probe {
-    Probe::failed("local", "present in this build", "this build lacks it", None)
 }

@@ -10,6 +10,6 @@ use disabled as imp;
 #[cfg(all(feature = "local", target_os = "linux"))]
 use enabled as imp;
 
-pub(crate) use imp::{AVAILABILITY, open, probe};
+pub(crate) use imp::{AVAILABILITY, open};
 
 pub use imp::LocalConfig;
