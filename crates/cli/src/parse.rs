@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfence::{ByteSize, Cpus, GuestPath, OutputLimit, Pids, Timeout};
+use ringfence::{ByteSize, Cpus, GuestPath, OutputLimit, Pids, SandboxSpec, Timeout};
 
 /// Parses `30`, `0.5`, `30s`, `2m`, `1h 30m`; refuses what is not positive and finite (P22, P23).
 pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
@@ -62,7 +62,8 @@ fn core<T: FromStr<Err = ringfence::Error>>(text: &str) -> Result<T, String> {
 
 /// Parses the path of a working directory in the sandbox.
 pub(crate) fn workdir(text: &str) -> Result<String, String> {
-    if text.starts_with('/') { Ok(text.to_owned()) } else { Err(format!("{text:?} is not absolute")) }
+    let accepted = SandboxSpec::new().with_workdir(text).map_err(|error| error.message().to_owned())?;
+    Ok(accepted.workdir().unwrap_or_default().to_owned())
 }
 
 /// A variable for the sandbox.

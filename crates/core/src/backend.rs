@@ -70,8 +70,6 @@ impl fmt::Display for SandboxId {
 pub struct Plan {
     /// One row per spec field; evidence is what is known before creation.
     pub statement: EnforcementStatement,
-    /// Facts the caller should read although nothing is refused.
-    pub warnings: Vec<String>,
 }
 
 /// A sandbox that was created, with what is enforced on it.

@@ -38,6 +38,8 @@ pub struct Capabilities {
     pub idle: bool,
     /// Sandboxes can be attached to by another process.
     pub attach: bool,
+    /// Keeps the labels of a sandbox where others can look for it.
+    pub labels: bool,
     /// A command's standard input can be given.
     pub stdin: bool,
     /// Output can be observed while the command runs.
@@ -52,7 +54,7 @@ impl Capabilities {
     /// Refuses the first field of `spec` that asks for what is not claimed here (SP-08). A backend's `judge` calls
     /// this before its own, finer checks, so that no field can be forgotten.
     ///
-    /// `env`, `workdir` and `labels` are owed by every backend and have no capability.
+    /// `env` and `workdir` are owed by every backend and have no capability.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), terminal, with the fact `field`, what the backend lacks, and
@@ -115,6 +117,13 @@ impl Capabilities {
                 SpecField::Idle,
                 "it cannot end a sandbox that is not used".into(),
                 "drop the idle time, or use a backend that enforces it",
+            );
+        }
+        if !spec.labels().is_empty() && !self.labels {
+            return refuse(
+                SpecField::Labels,
+                "it keeps no labels, so nobody could find the sandbox by them".into(),
+                "drop the labels, or use a backend that keeps them",
             );
         }
         Ok(())

@@ -149,6 +149,7 @@ impl Default for RecordingBackend {
                 lifetime: true,
                 idle: true,
                 attach: false,
+                labels: true,
                 stdin: true,
                 streaming: true,
                 terminal: false,
@@ -347,7 +348,7 @@ impl Backend for RecordingBackend {
                 EnforcementRow::not_asked(field)
             }
         });
-        Ok(Plan { statement, warnings: Vec::new() })
+        Ok(Plan { statement })
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Created> {
@@ -364,7 +365,8 @@ impl Backend for RecordingBackend {
         let id = SandboxId::new(format!("box-{number}")).expect("a usable id");
         let mut tree = state.image.clone();
         if let Some(workdir) = spec.workdir() {
-            tree.set_workdir(workdir).map_err(|kind| self.seed_error(kind, workdir))?;
+            let workdir = GuestPath::new(workdir)?;
+            tree.set_workdir(&workdir).map_err(|kind| self.seed_error(kind, &workdir))?;
         }
         state.sandboxes.insert(id.clone(), tree);
         Ok(Created { id, statement })

@@ -10,11 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::document::object_only;
 use crate::env::{EnvMap, json_type};
 use crate::error::{Error, Result};
-use crate::file::GuestPath;
+use crate::file::MAX_PATH_BYTES;
 use crate::limits::Limits;
 use crate::network::{Allowlist, NetworkPolicy, NetworkStrength};
 use crate::output::Timeout;
 use crate::statement::SpecField;
+
+const ACCEPT: &str = "accept the spec";
 
 /// The wall between sandbox and host, weakest first. A spec names the least it accepts.
 #[derive(
@@ -53,7 +55,7 @@ pub struct SandboxSpec {
     limits: Limits,
     isolation: Isolation,
     image: Option<String>,
-    workdir: Option<GuestPath>,
+    workdir: Option<String>,
     lifetime: Option<Duration>,
     idle: Option<Duration>,
     owner: Option<String>,
@@ -99,29 +101,33 @@ impl SandboxSpec {
     }
 
     /// Sets the image reference.
-    #[must_use]
-    pub fn with_image(mut self, image: impl Into<String>) -> Self {
-        self.image = Some(image.into());
-        self
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for the empty text.
+    pub fn with_image(mut self, image: impl Into<String>) -> Result<Self> {
+        self.image = Some(filled("image", image.into())?);
+        Ok(self)
     }
 
     /// Sets the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless it is absolute and UTF-8: its JSON
-    /// form, tags and vendors' requests carry text, and a path that changed on the way would be another directory.
-    pub fn with_workdir(mut self, workdir: GuestPath) -> Result<Self> {
-        if std::str::from_utf8(workdir.as_bytes()).is_err() {
-            return Err(Error::invalid("accept the spec", format!("workdir must be UTF-8, not {workdir}")));
-        }
-        if !workdir.is_absolute() {
-            return Err(Error::invalid(
-                "accept the spec",
-                format!("workdir must be absolute, not {workdir}"),
-            ));
-        }
-        self.workdir = Some(workdir);
-        Ok(self)
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) unless it is absolute, without NUL and of at most
+    /// [`MAX_PATH_BYTES`] bytes. It is text: its JSON form, tags and vendors' requests carry nothing else, and a path that
+    /// changed on the way would be another directory.
+    pub fn with_workdir(mut self, workdir: impl Into<String>) -> Result<Self> {
+        let workdir = workdir.into();
+        let fault = if !workdir.starts_with('/') {
+            format!("workdir must be absolute, not {workdir:?}")
+        } else if workdir.contains('\0') {
+            "workdir cannot contain a NUL byte".to_owned()
+        } else if workdir.len() > MAX_PATH_BYTES {
+            format!("workdir has {} bytes, at most {MAX_PATH_BYTES} are accepted", workdir.len())
+        } else {
+            self.workdir = Some(workdir);
+            return Ok(self);
+        };
+        Err(Error::invalid(ACCEPT, fault))
     }
 
     /// Sets after which time the sandbox ends, whoever is left; kept in milliseconds, at least 1.
@@ -143,10 +149,12 @@ impl SandboxSpec {
     }
 
     /// Sets who may attach.
-    #[must_use]
-    pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
-        self
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for the empty text.
+    pub fn with_owner(mut self, owner: impl Into<String>) -> Result<Self> {
+        self.owner = Some(filled("owner", owner.into())?);
+        Ok(self)
     }
 
     /// Sets the labels for finding the sandbox again.
@@ -188,8 +196,8 @@ impl SandboxSpec {
 
     /// The working directory, absolute; the backend's own if absent.
     #[must_use]
-    pub fn workdir(&self) -> Option<&GuestPath> {
-        self.workdir.as_ref()
+    pub fn workdir(&self) -> Option<&str> {
+        self.workdir.as_deref()
     }
 
     /// After which time the sandbox ends.
@@ -243,12 +251,19 @@ impl SandboxSpec {
     }
 }
 
+fn filled(name: &str, value: String) -> Result<String> {
+    if value.is_empty() {
+        return Err(Error::invalid(ACCEPT, format!("{name} must not be empty; leave it out")));
+    }
+    Ok(value)
+}
+
 /// Checks a span of time and rounds it to milliseconds: those survive the way through JSON seconds exactly, nanoseconds
 /// do not. The bound keeps `now + span` from overflowing any clock (P22).
 fn positive(name: &str, duration: Duration) -> Result<Duration> {
     if duration.is_zero() || duration > Timeout::MAX {
         return Err(Error::invalid(
-            "accept the spec",
+            ACCEPT,
             format!("{name} must be greater than 0 and at most 31536000 seconds, not {duration:?}"),
         ));
     }
@@ -333,8 +348,7 @@ impl From<SandboxSpec> for SpecDocument {
             limits: spec.limits,
             isolation: spec.isolation,
             image: spec.image,
-            // Exact: `with_workdir` took nothing that is not UTF-8.
-            workdir: spec.workdir.map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned()),
+            workdir: spec.workdir,
             lifetime_seconds: spec.lifetime.map(|duration| duration.as_secs_f64()),
             idle_seconds: spec.idle.map(|duration| duration.as_secs_f64()),
             owner: spec.owner,
@@ -353,32 +367,28 @@ impl TryFrom<SpecDocument> for SandboxSpec {
             &document.allow_egress_to_cidrs,
             document.least_network_strength,
         )?;
-        for (field, value) in [("image", &document.image), ("owner", &document.owner)] {
-            if value.as_deref() == Some("") {
-                return Err(Error::invalid(
-                    "accept the spec",
-                    format!("{field} must not be empty; leave it out"),
-                ));
-            }
-        }
         let mut spec = Self {
             env: document.env,
             network,
             limits: document.limits,
             isolation: document.isolation,
-            image: document.image,
-            owner: document.owner,
             labels: document.labels,
             ..Self::default()
         };
+        if let Some(image) = document.image {
+            spec = spec.with_image(image)?;
+        }
         if let Some(workdir) = document.workdir {
-            spec = spec.with_workdir(GuestPath::new(workdir)?)?;
+            spec = spec.with_workdir(workdir)?;
         }
         if let Some(seconds) = document.lifetime_seconds {
             spec = spec.with_lifetime(seconds_of("lifetime_seconds", seconds)?)?;
         }
         if let Some(seconds) = document.idle_seconds {
             spec = spec.with_idle(seconds_of("idle_seconds", seconds)?)?;
+        }
+        if let Some(owner) = document.owner {
+            spec = spec.with_owner(owner)?;
         }
         Ok(spec)
     }
@@ -460,5 +470,5 @@ fn seconds_of(name: &'static str, seconds: f64) -> Result<Duration> {
     {
         return Ok(duration);
     }
-    Err(Error::invalid("accept the spec", format!("{name} must be positive and finite, not {seconds}")))
+    Err(Error::invalid(ACCEPT, format!("{name} must be positive and finite, not {seconds}")))
 }

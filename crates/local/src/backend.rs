@@ -284,16 +284,13 @@ impl LocalBackend {
                     row("passed to every command".to_owned(), applied)
                 }
                 SpecField::Workdir => {
-                    let workdir = String::from_utf8_lossy(&workdir_of(spec)).into_owned();
+                    let workdir = spec.workdir().unwrap_or(view::WORKDIR);
                     row(format!("{workdir}, writable"), applied)
                 }
                 SpecField::Lifetime if spec.lifetime().is_some() => row(
                     "timer of the launcher; ends earlier when the creating process ends".to_owned(),
                     applied,
                 ),
-                SpecField::Labels if !spec.labels().is_empty() => {
-                    row("kept by nobody: nothing can look for this sandbox yet".to_owned(), applied)
-                }
                 _ => EnforcementRow::not_asked(field),
             }
         })
@@ -413,7 +410,7 @@ async fn ready(agent: &std::os::fd::OwnedFd) -> Result<u32> {
 }
 
 fn workdir_of(spec: &SandboxSpec) -> Vec<u8> {
-    spec.workdir().map_or_else(|| view::WORKDIR.as_bytes().to_vec(), |path| path.as_bytes().to_vec())
+    spec.workdir().unwrap_or(view::WORKDIR).as_bytes().to_vec()
 }
 
 fn now() -> String {
@@ -443,16 +440,13 @@ fn judge_workdir(spec: &SandboxSpec) -> Result<()> {
         Err(Error::refused(SCHEME, SpecField::Workdir, message)
             .hint("choose a directory such as /workspace or /srv/project"))
     };
-    let Ok(text) = std::str::from_utf8(workdir.as_bytes()) else {
-        return refuse(format!("the working directory {workdir} is not valid UTF-8"));
-    };
-    let mut parts = text.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();
+    let mut parts = workdir.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();
     match parts.peek() {
         None => refuse("the root cannot be the working directory: it is read-only".to_owned()),
         Some(first) if RESERVED.contains(first) => {
             refuse(format!("{workdir} lies in a directory that belongs to the system"))
         }
-        Some(_) if text.split('/').any(|part| part == "..") => {
+        Some(_) if workdir.split('/').any(|part| part == "..") => {
             refuse(format!("{workdir} leads back through `..`"))
         }
         Some(_) => Ok(()),
@@ -518,7 +512,7 @@ impl Backend for LocalBackend {
             ..self.fixed_capabilities()
         };
         claimed.refuse_unclaimed(SCHEME, spec)?;
-        Ok(Plan { statement: self.statement(spec, None), warnings: Vec::new() })
+        Ok(Plan { statement: self.statement(spec, None) })
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Created> {

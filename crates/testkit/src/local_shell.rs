@@ -211,7 +211,7 @@ impl Backend for LocalShellBackend {
                 EnforcementRow::not_asked(field)
             }
         });
-        Ok(Plan { statement, warnings: Vec::new() })
+        Ok(Plan { statement })
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Created> {

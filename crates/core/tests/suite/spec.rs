@@ -2,13 +2,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use ringfence_core::file::MAX_PATH_BYTES;
 use ringfence_core::spec::{SpecDocument, network_of};
 use ringfence_core::{
     Allowlist, ByteSize, Cpus, EnforcementRow, EnforcementStatement, EnvMap, ErrorKind, Isolation, Limits,
     NetworkPolicy, NetworkStrength, Pids, SandboxSpec, SpecField,
 };
+use serde_json::json;
 
-use super::support::{path, spec};
+use super::support::spec;
 
 /// A spec that uses every field.
 pub(crate) fn full() -> SandboxSpec {
@@ -24,13 +26,15 @@ pub(crate) fn full() -> SandboxSpec {
         })
         .with_isolation(Isolation::UserSpaceKernel)
         .with_image("python:3.12-slim")
-        .with_workdir(path("/my dir/é\n"))
+        .expect("an image")
+        .with_workdir("/my dir/é\n")
         .expect("a workdir")
         .with_lifetime(Duration::from_millis(3_600_001))
         .expect("a lifetime")
         .with_idle(Duration::from_secs(60))
         .expect("an idle time")
         .with_owner("dag/run")
+        .expect("an owner")
         .with_labels(BTreeMap::from([("team".to_owned(), "data".to_owned())]))
 }
 
@@ -198,12 +202,32 @@ fn sp_16_spans_of_time_are_positive_and_finite() {
     }
 }
 
+/// The same words by whichever door a value comes in.
 #[test]
-fn a_workdir_is_absolute_and_utf_8() {
-    for workdir in [&b"relative"[..], b"/\xff"] {
-        let error = SandboxSpec::new().with_workdir(path(workdir)).expect_err("refused");
-        assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
+fn sp_12_setters_refuse_what_the_document_refuses() {
+    let new = SandboxSpec::new;
+    let long = format!("/{}", "x".repeat(MAX_PATH_BYTES));
+    for (set, document, fault) in [
+        (new().with_image(""), json!({"image": ""}), "image must not be empty; leave it out"),
+        (new().with_owner(""), json!({"owner": ""}), "owner must not be empty; leave it out"),
+        (new().with_workdir(""), json!({"workdir": ""}), r#"workdir must be absolute, not """#),
+        (new().with_workdir("a/b"), json!({"workdir": "a/b"}), r#"workdir must be absolute, not "a/b""#),
+        (new().with_workdir("/a\0"), json!({"workdir": "/a\0"}), "workdir cannot contain a NUL byte"),
+        (
+            new().with_workdir(long.as_str()),
+            json!({"workdir": long}),
+            "workdir has 4096 bytes, at most 4095 are accepted",
+        ),
+    ] {
+        let error = set.expect_err(fault);
+        assert_eq!((error.kind(), error.message()), (&ErrorKind::InvalidArgument, fault));
+        let read = serde_json::from_value::<SandboxSpec>(document).expect_err(fault).to_string();
+        assert_eq!(read, format!("accept the spec: {fault}"));
     }
+    assert_eq!(
+        new().with_workdir(&long[..MAX_PATH_BYTES]).expect("taken").workdir(),
+        Some(&long[..MAX_PATH_BYTES])
+    );
 }
 
 #[test]
@@ -221,7 +245,7 @@ proptest! {
         workdir in "/[^\u{0}]{0,30}", lifetime in 1u64..31_536_000_000_000_000, value in "[^\u{0}]{0,20}"
     ) {
         let spec = SandboxSpec::new()
-            .with_workdir(path(workdir)).expect("a workdir")
+            .with_workdir(workdir).expect("a workdir")
             .with_lifetime(Duration::from_nanos(lifetime)).expect("a lifetime")
             .with_env(EnvMap::new([("A", value)]).expect("env"));
         let json = serde_json::to_string(&spec).expect("JSON");

@@ -459,7 +459,7 @@ async fn p_rc_host_name_and_working_directory() {
     let sandbox = Box::new().await;
     let said = sandbox.run("uname -n; cat /etc/hostname; pwd; echo $PWD; stat -c '%U %a' .").await;
     assert_eq!(said, Said::ok("sandbox\nsandbox\n/workspace\n/workspace\nsandbox 755\n"));
-    let spec = SandboxSpec::new().with_workdir(path("/srv/my project")).unwrap();
+    let spec = SandboxSpec::new().with_workdir("/srv/my project").unwrap();
     let sandbox = Box::with(spec).await;
     assert_eq!(sandbox.run("pwd; touch f && ls").await, Said::ok("/srv/my project\nf\n"));
     assert_eq!(sandbox.write("g/h", b"x").await, Ok(()));
@@ -470,7 +470,7 @@ async fn p_rc_host_name_and_working_directory() {
 async fn sp_working_directories_of_the_system_are_refused() {
     let backend = LocalBackend::new(LocalConfig::default());
     for bad in ["/", "/usr/x", "/etc", "/proc/x", "/dev/shm/x", "//usr", "/./bin"] {
-        let Ok(spec) = SandboxSpec::new().with_workdir(path(bad)) else { continue };
+        let Ok(spec) = SandboxSpec::new().with_workdir(bad) else { continue };
         let error = backend.create(&spec).await.unwrap_err();
         let expected = (ErrorKind::Refused, true, Some("workdir".to_owned()));
         assert_eq!(super::support::facts(&error, "field"), expected, "{bad}");

@@ -15,7 +15,7 @@ use crate::definition::{CodeSurface, schema_of};
 use crate::mask::Masker;
 use crate::network_note::network_note;
 use crate::outcome::ToolOutput;
-use crate::text::general_number;
+use crate::text::{general_number, shown_name};
 
 pub(crate) const TITLE: &str = "Run a shell command";
 pub(crate) const CODE_SURFACE: CodeSurface = CodeSurface { argument: "command", language: "shell" };
@@ -83,6 +83,7 @@ pub(crate) fn description(setting: Setting<'_>) -> String {
     };
     let directory = match setting.spec.workdir() {
         Some(workdir) => {
+            let workdir = shown_name(workdir.as_bytes());
             format!("Relative paths start at the working directory {workdir}, as `pwd` shows.")
         }
         None => "Relative paths start at the working directory; `pwd` shows it.".to_owned(),

@@ -113,7 +113,7 @@ fn tc_05_keywords_and_underscores_are_prefixes_like_any_other() {
 #[test]
 fn tc_11_an_owner_on_a_sandbox_of_ones_own_is_refused() {
     assert_eq!(
-        refusal(ToolsetConfig::new().spec(SandboxSpec::new().with_owner("me"))),
+        refusal(ToolsetConfig::new().spec(SandboxSpec::new().with_owner("me").unwrap())),
         "accept the spec: a toolset that provisions its own sandbox destroys it before anyone could attach, field \
          owner; drop the owner, or create the sandbox outside and attach to it"
     );
@@ -122,7 +122,7 @@ fn tc_11_an_owner_on_a_sandbox_of_ones_own_is_refused() {
 #[test]
 fn tc_14_the_first_fault_in_order_is_reported() {
     let all_wrong = ToolsetConfig::new()
-        .spec(SandboxSpec::new().with_owner("me"))
+        .spec(SandboxSpec::new().with_owner("me").unwrap())
         .prefix("a-b")
         .default_command_timeout_seconds(100.0)
         .max_command_timeout_seconds(10.0)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfence_core::memory::RecordingBackend;
 use ringfence_core::{
-    Allowlist, Backend as _, Capabilities, EnvMap, GuestPath, NetworkPolicy, NetworkStrength, SandboxSpec,
+    Allowlist, Backend as _, Capabilities, EnvMap, NetworkPolicy, NetworkStrength, SandboxSpec,
 };
 use ringfence_toolset::{CodeSurface, MASK, Tool, Toolset, ToolsetConfig};
 use serde_json::{Value, json};
@@ -224,7 +224,7 @@ fn td_12_with_both_lists_plain_http_fails_only_to_the_hosts() {
 #[test]
 fn td_17_the_command_description_names_shell_directory_and_limits() {
     let spec = SandboxSpec::new()
-        .with_workdir(GuestPath::new("/data").unwrap())
+        .with_workdir("/data")
         .unwrap()
         .with_env(EnvMap::new([("TOKEN", "0123456789")]).unwrap());
     let backend = RecordingBackend::new()
