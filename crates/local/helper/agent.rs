@@ -3,26 +3,31 @@
 //! Commands cannot harm it: the kernel ignores their SIGKILL and SIGSTOP for the first process of a pid namespace, and it is
 //! not dumpable, so it cannot be traced or read. When its owner's socket closes it ends, and with it the sandbox.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::sys::process::{Forked, Status};
 use crate::sys::{Errno, process, socket};
-use crate::wire::{AgentRequest, NotStarted, Reply};
+use crate::wire::{AgentRequest, KILL_MILLIS, NotStarted, Reply};
 use crate::{files, shim, transport, tree};
+
+/// The processes that answer requests, with the socket each answers on.
+type Workers = BTreeMap<libc::pid_t, OwnedFd>;
 
 /// Serves until the owner is gone. Returns the exit status.
 pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>) -> i32 {
-    let Ok(children) = process::child_signal_fd() else { return 1 };
-    let mut workers = BTreeSet::new();
+    let Ok(signals) = process::signal_fd() else { return 1 };
+    let mut workers = Workers::new();
     loop {
-        let mut watch = [socket::Poll::new(Some(owner)), socket::Poll::new(Some(children.as_fd()))];
+        let mut watch = [socket::Poll::new(Some(owner)), socket::Poll::new(Some(signals.as_fd()))];
         if socket::poll(&mut watch, None).is_err() {
             return 1;
         }
-        let [owner_ready, child_ready] = [watch[0].ready, watch[1].ready];
-        if child_ready {
-            drain(children.as_fd());
+        let [owner_ready, signal_ready] = [watch[0].ready, watch[1].ready];
+        if signal_ready {
+            for asking in take_signals(signals.as_fd()) {
+                end_everything(&mut workers, asking);
+            }
             reap(&mut workers);
         }
         if owner_ready {
@@ -36,29 +41,64 @@ pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>) -> i32 {
     }
 }
 
-/// Empties a signal descriptor; what happened is asked of `wait` anyway.
-pub(crate) fn drain(signals: BorrowedFd<'_>) {
+/// Empties a signal descriptor; returns who asked to end everything. What else happened is asked of `wait`.
+pub(crate) fn take_signals(signals: BorrowedFd<'_>) -> Vec<libc::pid_t> {
+    // signalfd_siginfo: 128 bytes each, the signal first, the sender's number at 12.
     let mut buffer = [0u8; 1024];
-    while crate::sys::file::read(signals, &mut buffer).is_ok_and(|length| length == buffer.len()) {}
+    let mut asking = Vec::new();
+    while let Ok(length @ 1..) = crate::sys::file::read(signals, &mut buffer) {
+        for info in buffer[..length].chunks_exact(128) {
+            let word = |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+            if word(0) == process::END_EVERYTHING {
+                asking.push(word(12));
+            }
+        }
+    }
+    asking
+}
+
+/// A shim whose tree grows faster than it can be stopped asks for this. One signal to everything is more than a walk can do,
+/// and exact when that shim is the only process of ours: then whatever else lives is its command's. This process makes the
+/// others, so none can come in between; and as the first of the namespace it is spared. Anybody inside can send the signal,
+/// only a shim's counts.
+fn end_everything(workers: &mut Workers, asking: libc::pid_t) {
+    if workers.len() != 1 {
+        return;
+    }
+    let Some(channel) = workers.remove(&asking) else { return };
+    let deadline = process::now_millis() + KILL_MILLIS;
+    let ended = loop {
+        drop(process::kill(-1, libc::SIGKILL));
+        match process::reap() {
+            Err(Errno(libc::ECHILD)) => break true,
+            Ok(Some(_)) => {}
+            // The kernel is still putting them away.
+            Ok(None) if process::now_millis() < deadline => drop(socket::poll(&mut [], Some(1))),
+            Ok(None) | Err(_) => break false,
+        }
+    };
+    // The shim is gone too, and what it would have said is known here. An owner that has gone needs no answer.
+    let reply = if ended { Reply::TimedOut } else { Reply::Unstoppable };
+    drop(transport::reply(channel.as_fd(), &reply, &[]));
 }
 
 /// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
 /// only a command can have killed. It is ended, whatever it is: nobody else would ever end it.
-fn reap(workers: &mut BTreeSet<libc::pid_t>) {
+fn reap(workers: &mut Workers) {
     // A shim that a command stopped would keep no time any more.
     while let Some(pid) = process::stopped() {
-        if workers.contains(&pid) {
+        if workers.contains_key(&pid) {
             // ESRCH cannot be: an unreaped child keeps its number.
             drop(process::kill(pid, libc::SIGKILL));
         }
     }
     let mut orphans = false;
     while let Ok(Some((pid, status))) = process::reap() {
-        orphans |= !workers.remove(&pid) || matches!(status, Status::Signalled(_));
+        orphans |= workers.remove(&pid).is_none() || matches!(status, Status::Signalled(_));
     }
     if orphans {
         for pid in tree::children_of(process::getpid()) {
-            if !workers.contains(&pid) {
+            if !workers.contains_key(&pid) {
                 // ESRCH cannot be: an unreaped child keeps its number.
                 drop(process::kill(pid, libc::SIGKILL));
             }
@@ -66,8 +106,12 @@ fn reap(workers: &mut BTreeSet<libc::pid_t>) {
     }
 }
 
-/// Answers a request, or makes the process that will; returns that process.
-fn handle(request: AgentRequest, mut fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> Option<libc::pid_t> {
+/// Answers a request, or makes the process that will; returns that process and its socket.
+fn handle(
+    request: AgentRequest,
+    mut fds: Vec<OwnedFd>,
+    workdir: BorrowedFd<'_>,
+) -> Option<(libc::pid_t, OwnedFd)> {
     if fds.is_empty() {
         return None;
     }
@@ -84,7 +128,7 @@ fn handle(request: AgentRequest, mut fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>)
             None
         }
         request => match process::fork() {
-            Ok(Forked::Parent(pid)) => Some(pid),
+            Ok(Forked::Parent(pid)) => Some((pid, channel)),
             Ok(Forked::Child) => work(request, channel, rest, workdir),
             Err(errno) => {
                 let failed = Reply::NotStarted(NotStarted::Fork, errno.0);

@@ -49,6 +49,8 @@ const RESERVED_PIDS: u32 = 300;
 
 /// A quarter of what a host user has by default.
 const INOTIFY_INSTANCES: &str = "32";
+/// Enough for a large source tree.
+const INOTIFY_WATCHES: &str = "65536";
 
 /// Where the sources of masks lie until they are mounted.
 const EMPTY_DIRECTORY: &[u8] = b".empty";
@@ -233,9 +235,11 @@ fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failu
     // No user namespaces inside: they open kernel code that only privileged processes reach otherwise (S13). A kernel
     // without the switch has no unprivileged user namespaces, and the filter refuses them anyway. Watches of files are counted
     // per user of the host too, so one sandbox must not take all of them.
-    for (setting, value) in
-        [(&b"sys/user/max_user_namespaces"[..], "0"), (b"sys/user/max_inotify_instances", INOTIFY_INSTANCES)]
-    {
+    for (setting, value) in [
+        (&b"sys/user/max_user_namespaces"[..], "0"),
+        (b"sys/user/max_inotify_instances", INOTIFY_INSTANCES),
+        (b"sys/user/max_inotify_watches", INOTIFY_WATCHES),
+    ] {
         match write_setting(proc.as_fd(), setting, value) {
             Ok(()) | Err(Errno(libc::ENOENT)) => {}
             Err(errno) => return Err(Failure::at("limit the user namespace")(errno)),
@@ -303,6 +307,12 @@ fn open_standard_descriptors() -> Result<(), Failure> {
 fn restrict(request: &CreateRequest) -> Result<(), Failure> {
     // 1 rather than 0: the one value with which the kernel also starts no handler of a `|` pattern (S48).
     process::set_limit(libc::RLIMIT_CORE, 1).map_err(Failure::at("forbid core dumps"))?;
+    // Counted per user of the host, whoever's namespaces they are in: one sandbox must not take all of them.
+    for (resource, most) in
+        [(libc::RLIMIT_SIGPENDING, 1024), (libc::RLIMIT_MSGQUEUE, 256 << 10), (libc::RLIMIT_MEMLOCK, 1 << 20)]
+    {
+        process::lower_limit(resource, most).map_err(Failure::at("limit what the host counts per user"))?;
+    }
     if request.user_processes > 0 {
         process::set_limit(libc::RLIMIT_NPROC, u64::from(request.user_processes))
             .map_err(Failure::about(Subject::Pids, "limit the processes of the sandbox's user"))?;

@@ -20,7 +20,7 @@ struct Streams {
 /// Runs one command. Ends the process.
 pub(crate) fn run(request: &RunRequest, channel: &OwnedFd, fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> ! {
     let started = process::become_subreaper()
-        .and_then(|()| process::child_signal_fd())
+        .and_then(|()| process::signal_fd())
         .map_err(|errno| (NotStarted::Fork, errno))
         .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, workdir)?)));
     match started {
@@ -183,6 +183,8 @@ impl<'a> Shim<'a> {
                 socket::Poll::new(read_back(1)),
             ];
             if socket::poll(&mut watch, self.wait_millis()).is_err() {
+                // Not to be; and a command whose time nobody keeps must not go on.
+                tree::kill_all();
                 return;
             }
             let ready = watch.map(|entry| entry.ready);
@@ -193,7 +195,7 @@ impl<'a> Shim<'a> {
                 self.owner_went();
             }
             if ready[0] {
-                agent::drain(signals);
+                agent::take_signals(signals);
             }
             self.keep_time();
             if !self.reap() {

@@ -9,6 +9,9 @@ use std::os::fd::AsFd;
 use crate::sys::{Errno, process};
 use crate::wire::KILL_MILLIS;
 
+/// The first process of the namespace.
+const AGENT: libc::pid_t = 1;
+
 /// One look at a process. Its number can be another one's a moment later, its number and start time together cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
@@ -78,9 +81,17 @@ pub(crate) fn signal_all(signal: libc::c_int) {
     }
 }
 
+/// How long the agent may take to answer before the walk is tried.
+const ASK_MILLIS: u64 = 50;
+
 /// Ends every descendant and reaps it. False when the tree kept growing faster than it could be stopped, or took too long to
 /// go: the kernel puts gigabytes of memory away after the kill.
+///
+/// The agent is asked first. Where it may it ends everything, this process included, and speaks for it.
 pub(crate) fn kill_all() -> bool {
+    if process::kill(AGENT, process::END_EVERYTHING).is_ok() {
+        drop(crate::sys::socket::poll(&mut [], Some(ASK_MILLIS)));
+    }
     let deadline = process::now_millis() + KILL_MILLIS;
     loop {
         let mut stopped = 0;
@@ -96,7 +107,7 @@ pub(crate) fn kill_all() -> bool {
             }
         }
         signal_all(libc::SIGKILL);
-        if reap_killed() {
+        if reap_killed(deadline) {
             return true;
         }
         if process::now_millis() >= deadline {
@@ -106,7 +117,7 @@ pub(crate) fn kill_all() -> bool {
 }
 
 /// Reaps until there is no child (true) or a child lives that has not been killed (false).
-fn reap_killed() -> bool {
+fn reap_killed(deadline: u64) -> bool {
     loop {
         match process::reap() {
             Ok(Some(_)) => {}
@@ -114,7 +125,8 @@ fn reap_killed() -> bool {
             // A killed process that is not reapable yet: give the kernel the processor, then look again.
             Ok(None) => {
                 drop(crate::sys::socket::poll(&mut [], Some(1)));
-                if descendants().iter().any(|process| !process.is_dying()) {
+                let alive = descendants().iter().any(|process| !process.is_dying());
+                if alive || process::now_millis() >= deadline {
                     return false;
                 }
             }

@@ -37,6 +37,9 @@ const LEAST_INODES: u64 = 16_384;
 /// Processes of a sandbox without a limit, where it has a user of its own.
 const DEFAULT_PIDS: u32 = 4096;
 
+/// Below this a memory limit is the likely reason when a sandbox does not start.
+const LEAST_MEMORY_BYTES: u64 = 4 << 20;
+
 /// Fewer processes than these cannot run a command: agent, shim, shell and one program.
 const LEAST_PIDS: u32 = 4;
 
@@ -214,7 +217,7 @@ impl LocalBackend {
             match sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok(()) => {
                     return Ok(Provisioned {
-                        landlock_abi: ready(&agent).await?,
+                        landlock_abi: ready(&agent, spec).await?,
                         token,
                         launcher,
                         agent,
@@ -382,7 +385,7 @@ fn is_at_most(kept: &str, asked: &str) -> bool {
     }
 }
 
-async fn ready(agent: &std::os::fd::OwnedFd) -> Result<u32> {
+async fn ready(agent: &std::os::fd::OwnedFd, spec: &SandboxSpec) -> Result<u32> {
     let copy = agent
         .as_fd()
         .try_clone_to_owned()
@@ -398,13 +401,18 @@ async fn ready(agent: &std::os::fd::OwnedFd) -> Result<u32> {
     match reply {
         Some((CreateReply::Ready { landlock_abi }, _)) => Ok(landlock_abi),
         Some((CreateReply::Failed { subject, step, errno }, _)) => Err(step_failed(subject, &step, errno)),
+        // Its first process met the limit.
+        None if spec.limits().memory.is_some_and(|memory| memory.get() < LEAST_MEMORY_BYTES) => {
+            let message = "a sandbox cannot even start with so little memory";
+            Err(Error::refused(SCHEME, SpecField::Memory, message)
+                .hint("raise the memory limit to 4MiB or more"))
+        }
         None => Err(Error::new(
             ErrorKind::Unavailable,
             SCHEME,
             CREATE,
-            "it ended before it was ready: it or its launcher was killed",
+            "it ended before it was ready: its lifetime was over, or it or its launcher was killed",
         )
-        .hint("a memory limit below what its first process needs does that too")
         .terminal()),
     }
 }

@@ -15,6 +15,10 @@ const CPU_PERIOD_MICROS: u64 = 100_000;
 /// How the directories of sandboxes begin; their owner's process follows.
 const PREFIX: &str = "ringfence-";
 
+/// What part of a v1 memory limit goes to socket buffers, one in so many, and the most of it.
+const SOCKET_SHARE: u64 = 16;
+const MOST_FOR_SOCKETS: u64 = 64 << 20;
+
 /// Which controller a limit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Controller {
@@ -201,8 +205,16 @@ impl CgroupPlan {
         self.step(controller, CgroupAction::Own(bytes(directory)));
         match controller {
             Controller::Memory => {
-                let limit = limits.memory.map(|memory| memory.get().to_string()).unwrap_or_default();
+                let asked = limits.memory.map_or(0, ringfence_core::ByteSize::get);
+                // Socket buffers are counted apart and by nothing else, so the two limits share what was asked.
+                let sockets = "memory.kmem.tcp.limit_in_bytes";
+                let has_sockets = directory.with_file_name(sockets).exists();
+                let for_sockets = if has_sockets { (asked / SOCKET_SHARE).min(MOST_FOR_SOCKETS) } else { 0 };
+                let limit = (asked - for_sockets).to_string();
                 self.write(controller, directory.join("memory.limit_in_bytes"), limit.clone());
+                if has_sockets {
+                    self.write(controller, directory.join(sockets), for_sockets.to_string());
+                }
                 // Swap counts too: else a limit would only move memory to the disk.
                 self.write_if_present(controller, &directory.join("memory.memsw.limit_in_bytes"), &limit);
                 self.memory = Some(Counter { path: directory.join("memory.oom_control"), key: "oom_kill" });

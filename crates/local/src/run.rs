@@ -173,9 +173,17 @@ impl Struck {
     }
 }
 
-fn count(counter: &Option<Counter>) -> u64 {
+/// How often a limit has struck.
+pub(crate) fn count(counter: &Option<Counter>) -> u64 {
     counter.as_ref().map_or(0, Counter::read)
 }
+
+/// What the kernel does to the process that met the memory limit, and what a shell makes of it.
+const KILLED: Ending = Ending::Signalled(9);
+const KILLED_BELOW: i32 = 128 + 9;
+
+/// What bash exits with when it cannot fork; other programs exit with 1 or 2.
+const CANNOT_FORK: i32 = 254;
 
 /// How the loop ended.
 enum End {
@@ -225,11 +233,15 @@ impl Running {
             End::ShimGone if sandbox.is_alive() => (Ending::Signalled(9), false),
             End::ShimGone => (Ending::Unknown, true),
         };
-        let failed = !matches!(ending, Ending::Exited(0) | Ending::TimedOut);
-        if failed && self.limits.memory < count(&sandbox.memory) {
-            ending = Ending::MemoryExceeded;
-        } else if matches!(ending, Ending::Exited(_)) && failed && self.limits.pids < count(&sandbox.pids) {
-            ending = Ending::PidsExceeded;
+        // A command that coped and exits with a status of its own choosing keeps it.
+        match ending {
+            KILLED | Ending::Exited(1 | KILLED_BELOW) if self.limits.memory < count(&sandbox.memory) => {
+                ending = Ending::MemoryExceeded;
+            }
+            Ending::Exited(1 | 2 | CANNOT_FORK) if self.limits.pids < count(&sandbox.pids) => {
+                ending = Ending::PidsExceeded;
+            }
+            _ => {}
         }
         sandbox_lost |= !sandbox.is_alive();
         Ok(CommandResult {
@@ -245,9 +257,10 @@ impl Running {
     fn explain_not_started(&mut self, sandbox: &Sandbox, step: NotStarted, errno: i32) -> Result<Ending> {
         let cause = io::Error::from_raw_os_error(errno);
         let (ending, message) = match step {
-            NotStarted::NotFound => {
-                (Ending::Exited(127), format!("{}: not found in the sandbox", self.program))
-            }
+            NotStarted::NotFound => (
+                Ending::Exited(127),
+                format!("{}: not found in the sandbox, or its interpreter is not", self.program),
+            ),
             NotStarted::Exec => (Ending::Exited(126), format!("{}: cannot execute: {cause}", self.program)),
             NotStarted::Fork if cause.kind() == io::ErrorKind::WouldBlock => {
                 (Ending::PidsExceeded, "no more processes in this sandbox".to_owned())

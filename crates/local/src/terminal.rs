@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use crate::SCHEME;
 use crate::error::{lost, unexpected};
-use crate::run::run_request;
+use crate::run::{count, run_request};
 use crate::sandbox::Sandbox;
 use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, NotStarted, Reply};
@@ -34,6 +34,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     let invocation = request.invocation.unwrap_or_else(shell);
     let mut run = run_request(OPERATION, &sandbox, &invocation, &request.env, b"")?;
     run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
+    let memory_before = count(&sandbox.memory);
     let request = AgentRequest::Run(run);
     let asking = async {
         let channel = sandbox.ask(OPERATION, &request, &[]).await?;
@@ -71,7 +72,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     Ok(Terminal {
         input: Box::new(Master(watched(input, Interest::WRITABLE)?)),
         output: Box::new(Master(watched(output, Interest::READABLE)?)),
-        control: Arc::new(Control { sandbox, channel, master }),
+        control: Arc::new(Control { sandbox, channel, master, memory_before }),
     })
 }
 
@@ -81,6 +82,14 @@ struct Control {
     /// Its closing ends the command.
     channel: Channel,
     master: OwnedFd,
+    /// How often the memory limit had struck when the command started.
+    memory_before: u64,
+}
+
+impl Control {
+    fn memory_struck(&self) -> bool {
+        self.memory_before < count(&self.sandbox.memory)
+    }
 }
 
 #[async_trait]
@@ -94,8 +103,11 @@ impl TerminalControl for Control {
     async fn wait(&self) -> Result<Ending> {
         const OPERATION: &str = "wait for the command";
         match self.channel.receive::<Reply>().await {
-            Ok(Some((Reply::Exited(status), _))) => Ok(Ending::Exited(status)),
+            Ok(Some((Reply::Signalled(9) | Reply::Exited(1 | 137), _))) if self.memory_struck() => {
+                Ok(Ending::MemoryExceeded)
+            }
             Ok(Some((Reply::Signalled(signal), _))) => Ok(Ending::Signalled(signal)),
+            Ok(Some((Reply::Exited(status), _))) => Ok(Ending::Exited(status)),
             Ok(Some((Reply::NotStarted(NotStarted::NotFound, _), _))) => Ok(Ending::Exited(127)),
             Ok(Some((Reply::NotStarted(NotStarted::Exec, _), _))) => Ok(Ending::Exited(126)),
             Ok(Some((Reply::NotStarted(_, errno), _))) => {

@@ -245,6 +245,14 @@ pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Resu
     check(unsafe { libc::setrlimit(resource, &raw const limit) }).map(|_| ())
 }
 
+/// Sets both values of a resource limit to `most`, or leaves them where they are lower.
+pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, most: u64) -> Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call.
+    check(unsafe { libc::getrlimit(resource, &raw mut limit) })?;
+    set_limit(resource, most.min(limit.rlim_max))
+}
+
 /// Raises the soft limit of open descriptors to the hard one; the launcher holds two per sandbox.
 pub(crate) fn raise_open_files() -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -293,9 +301,12 @@ pub(crate) fn set_host_name(name: &[u8]) -> Result<()> {
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(|_| ())
 }
 
-/// Blocks SIGCHLD and returns a descriptor that becomes readable when a child ends.
-pub(crate) fn child_signal_fd() -> Result<OwnedFd> {
-    let set = child_signal_set();
+/// The signal by which a shim asks the agent to end everything that is not the agent.
+pub(crate) const END_EVERYTHING: libc::c_int = libc::SIGUSR1;
+
+/// Blocks SIGCHLD and [`END_EVERYTHING`], and returns a descriptor that becomes readable when either comes.
+pub(crate) fn signal_fd() -> Result<OwnedFd> {
+    let set = awaited_signals();
     // SAFETY: `set` outlives the call; no old set is asked for.
     check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) })?;
     // SAFETY: `set` outlives the call.
@@ -304,13 +315,15 @@ pub(crate) fn child_signal_fd() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn child_signal_set() -> libc::sigset_t {
+fn awaited_signals() -> libc::sigset_t {
     // SAFETY: sigemptyset initialises it below.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a valid set.
     unsafe { libc::sigemptyset(&raw mut set) };
     // SAFETY: SIGCHLD is a valid signal.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
+    // SAFETY: it is a valid signal.
+    unsafe { libc::sigaddset(&raw mut set, END_EVERYTHING) };
     set
 }
 

@@ -74,11 +74,18 @@ enum Verdict {
     SocketFamilies,
     /// `setrlimit`: a new limit for core dumps is taken without effect (S48).
     SetLimit,
-    /// `prlimit64`: the same, and the first process is out of reach.
+    /// `prlimit64`: the same, and only for the caller. Shims have the commands' user, and a processor time or descriptor limit
+    /// would end or deafen one.
     SetLimitOf,
+    /// `setpriority`, `ioprio_set`: only for the caller, and one of two kinds of it (never the whole user's).
+    OwnPriority {
+        kinds: [u32; 2],
+    },
+    /// `sched_setscheduler`: for other threads only what costs privileges or nothing; an idle shim would keep no time.
+    SetPolicyOf,
 }
 
-/// The agent's number inside. A processor time limit would end even the first process, a descriptor limit make it deaf.
+/// The agent's number inside.
 const AGENT: u32 = 1;
 
 /// The protocols of IPv4 and IPv6 sockets: default, ICMP, TCP, UDP, ICMPv6, MPTCP. Others would load kernel code by name (S19).
@@ -93,7 +100,7 @@ const SETRLIMIT: libc::c_long = libc::SYS_setrlimit;
 const SETRLIMIT: libc::c_long = 164;
 
 /// Calls whose arguments decide.
-const CHECKED: [(libc::c_long, Verdict); 13] = [
+const CHECKED: [(libc::c_long, Verdict); 18] = [
     (libc::SYS_clone, Verdict::ForbidBits { argument: 0, bits: NEW_NAMESPACES }),
     (libc::SYS_unshare, Verdict::ForbidBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME_NAMESPACE }),
     // Its flags lie in memory, where a filter cannot look; libraries fall back to clone.
@@ -107,9 +114,18 @@ const CHECKED: [(libc::c_long, Verdict); 13] = [
     (SETRLIMIT, Verdict::SetLimit),
     (libc::SYS_prlimit64, Verdict::SetLimitOf),
     (libc::SYS_sched_setaffinity, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
-    (libc::SYS_sched_setattr, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
+    // Its attributes lie in memory: only for the caller.
+    (libc::SYS_sched_setattr, Verdict::OnlyValues { argument: 0, values: [0, 0] }),
     (libc::SYS_sched_setparam, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
-    (libc::SYS_sched_setscheduler, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
+    (libc::SYS_sched_setscheduler, Verdict::SetPolicyOf),
+    // PRIO_PROCESS and PRIO_PGRP; IOPRIO_WHO_PROCESS and IOPRIO_WHO_PGRP.
+    (libc::SYS_setpriority, Verdict::OwnPriority { kinds: [0, 1] }),
+    (libc::SYS_ioprio_set, Verdict::OwnPriority { kinds: [1, 2] }),
+    // Attributes are not counted as stored bytes, so they would pass by the disk limit. Programs cope: many file systems have
+    // none.
+    (libc::SYS_setxattr, Verdict::Fail(libc::EOPNOTSUPP)),
+    (libc::SYS_lsetxattr, Verdict::Fail(libc::EOPNOTSUPP)),
+    (libc::SYS_fsetxattr, Verdict::Fail(libc::EOPNOTSUPP)),
 ];
 
 /// The filter as the kernel takes it: 8 bytes an instruction.
@@ -240,18 +256,38 @@ fn decide(verdict: Verdict) -> Vec<Instruction> {
             give(ALLOW),
         ],
         Verdict::SetLimitOf => vec![
-            load(offset_argument(0)),
-            jump(JUMP_IF_EQUAL, AGENT, 0, 1),
-            forbidden,
-            load(offset_argument(1)),
-            jump(JUMP_IF_EQUAL, libc::RLIMIT_CORE, 0, 5),
             // Only asking: the pointer to the new limit is null in both halves.
             load(offset_argument(2)),
-            jump(JUMP_IF_EQUAL, 0, 0, 2),
+            jump(JUMP_IF_EQUAL, 0, 0, 3),
             load(offset_argument(2) + 4),
+            jump(JUMP_IF_EQUAL, 0, 0, 1),
+            give(ALLOW),
+            load(offset_argument(0)),
             jump(JUMP_IF_EQUAL, 0, 1, 0),
+            forbidden,
+            load(offset_argument(1)),
+            jump(JUMP_IF_EQUAL, libc::RLIMIT_CORE, 0, 1),
             give(fail_with(0)),
             give(ALLOW),
+        ],
+        Verdict::OwnPriority { kinds: [first, second] } => vec![
+            load(offset_argument(1)),
+            jump(JUMP_IF_EQUAL, 0, 0, 3),
+            load(offset_argument(0)),
+            jump(JUMP_IF_EQUAL, first, 2, 0),
+            jump(JUMP_IF_EQUAL, second, 1, 0),
+            forbidden,
+            give(ALLOW),
+        ],
+        Verdict::SetPolicyOf => vec![
+            load(offset_argument(0)),
+            jump(JUMP_IF_EQUAL, 0, 4, 0),
+            load(offset_argument(1)),
+            jump(JUMP_IF_EQUAL, libc::SCHED_OTHER.cast_unsigned(), 2, 0),
+            jump(JUMP_IF_EQUAL, libc::SCHED_FIFO.cast_unsigned(), 1, 0),
+            jump(JUMP_IF_EQUAL, libc::SCHED_RR.cast_unsigned(), 0, 1),
+            give(ALLOW),
+            forbidden,
         ],
     }
 }

@@ -142,23 +142,41 @@ fn s_48_the_limit_of_core_dumps_stays() {
         for new in [1u64, 1 << 32, u64::MAX] {
             assert_eq!(call(libc::SYS_prlimit64, [0, resource, new, 0, 0, 0]), expected);
         }
-        assert_eq!(call(libc::SYS_prlimit64, [77, resource, 0, 1, 0, 0]), ALLOW);
-        assert_eq!(call(libc::SYS_prlimit64, [1, resource, 1, 0, 0, 0]), fail_with(libc::EPERM));
     }
 }
 
 #[test]
-fn the_first_process_keeps_its_priority() {
-    for number in [
-        libc::SYS_sched_setaffinity,
-        libc::SYS_sched_setattr,
-        libc::SYS_sched_setparam,
-        libc::SYS_sched_setscheduler,
-    ] {
-        assert_eq!(call(number, [1, 0, 0, 0, 0, 0]), fail_with(libc::EPERM));
-        assert_eq!(call(number, [1 << 32 | 1, 0, 0, 0, 0, 0]), fail_with(libc::EPERM));
+fn the_limits_of_others_can_be_asked_and_not_set() {
+    for other in [1u64, 77, 1 << 32 | 77] {
+        assert_eq!(call(libc::SYS_prlimit64, [other, 7, 0, 1, 0, 0]), ALLOW);
+        for new in [1u64, 1 << 32] {
+            assert_eq!(call(libc::SYS_prlimit64, [other, 7, new, 0, 0, 0]), fail_with(libc::EPERM));
+        }
+    }
+}
+
+#[test]
+fn agent_and_shims_keep_their_priority() {
+    let refused = fail_with(libc::EPERM);
+    for number in [libc::SYS_sched_setaffinity, libc::SYS_sched_setparam] {
+        assert_eq!(call(number, [1, 0, 0, 0, 0, 0]), refused);
+        assert_eq!(call(number, [1 << 32 | 1, 0, 0, 0, 0, 0]), refused);
         assert_eq!(call(number, [0; 6]), ALLOW);
         assert_eq!(call(number, [11, 0, 0, 0, 0, 0]), ALLOW);
+    }
+    assert_eq!(call(libc::SYS_sched_setattr, [0; 6]), ALLOW);
+    assert_eq!(call(libc::SYS_sched_setattr, [11, 0, 0, 0, 0, 0]), refused);
+    for policy in 0..8u64 {
+        assert_eq!(call(libc::SYS_sched_setscheduler, [0, policy, 0, 0, 0, 0]), ALLOW);
+        let expected = if policy <= 2 { ALLOW } else { refused };
+        assert_eq!(call(libc::SYS_sched_setscheduler, [11, policy, 0, 0, 0, 0]), expected, "policy {policy}");
+    }
+    for (number, first) in [(libc::SYS_setpriority, 0u64), (libc::SYS_ioprio_set, 1)] {
+        for kind in 0..4u64 {
+            let expected = if (first..first + 2).contains(&kind) { ALLOW } else { refused };
+            assert_eq!(call(number, [kind, 0, 0, 0, 0, 0]), expected, "kind {kind}");
+            assert_eq!(call(number, [kind, 11, 0, 0, 0, 0]), refused, "kind {kind}");
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use ringfence_core::{
     Timeout,
 };
 
+use ringfence_local::{LocalBackend, LocalConfig};
+
 use super::support::{
     Box, Marker, Said, assert_took, ended, has_program, limit, path, program, seconds, shell, timed, until,
 };
@@ -478,7 +480,7 @@ async fn bk_a_program_runs_without_a_shell() {
 async fn bk_a_program_that_cannot_start_ends_as_in_a_shell() {
     let sandbox = Box::new().await;
     for name in ["no-such-program", "/no/such/program"] {
-        let missing = format!("ringfence: {name}: not found in the sandbox\n");
+        let missing = format!("ringfence: {name}: not found in the sandbox, or its interpreter is not\n");
         assert_eq!(sandbox.request(program(&[name])).await, CommandResult::exited(127, "", missing));
     }
     for name in ["/etc/passwd", "/tmp"] {
@@ -571,4 +573,50 @@ async fn p_112_variables_of_the_spec_reach_every_command() {
     let mut request = shell("printf '%s|' \"$A\" \"$B\"", 10.0);
     request.env = EnvMap::new([("A", "2"), ("B", "3")]).unwrap();
     assert_eq!(sandbox.request(request).await, CommandResult::exited(0, "2|3|", ""));
+}
+
+#[tokio::test]
+async fn p_03_a_storm_that_ignores_the_polite_signal_ends_in_time() {
+    const TEST: &str = "p_03_a_storm_that_ignores_the_polite_signal_ends_in_time";
+    if !has_program(TEST, "/usr/bin/python3") {
+        return;
+    }
+    let limits = Limits { pids: Some(Pids::new(500).unwrap()), ..Limits::default() };
+    let backend = LocalBackend::new(LocalConfig::default());
+    let Ok(created) = backend.create(&SandboxSpec::new().with_limits(limits)).await else {
+        // Where processes cannot be limited the storm would be the host's; the refusal has its own test.
+        super::support::skip(TEST, "a limit on processes");
+        return;
+    };
+    let storm = "import os, signal
+signal.signal(15, signal.SIG_IGN)
+while True:
+    try: os.fork()
+    except OSError: pass
+";
+    let mut request = super::support::program(&["/usr/bin/python3", "-c", storm]);
+    request.timeout = seconds(1.0);
+    let begun = std::time::Instant::now();
+    let result = backend.run_command(&created.id, request).await.unwrap();
+    assert_eq!((result.ending, result.sandbox_lost), (Ending::TimedOut, false));
+    // The timeout, the grace, and what two processors need for five hundred busy processes.
+    assert!(begun.elapsed().as_secs_f64() < 6.0, "{:?}", begun.elapsed());
+    let after = backend.run_command(&created.id, shell("echo on", 10.0)).await.unwrap();
+    assert_eq!(after, CommandResult::exited(0, "on\n", ""));
+}
+
+#[tokio::test]
+async fn p_03_only_a_lone_commands_tree_is_ended_by_one_signal() {
+    let sandbox = Box::new().await;
+    let left = Marker::new();
+    // Left behind by a command that has ended, so no descendant of the one that will be ended.
+    sandbox.prepare(&format!("sleep {left} &")).await;
+    let marker = Marker::new();
+    let command = format!("trap '' TERM; sleep {marker} & sleep {marker}; wait");
+    assert_eq!(sandbox.run_for(&command, 0.3).await.ending, Ending::TimedOut);
+    marker.assert_dead();
+    assert_eq!(left.processes().len(), 1);
+    // What anybody can send is not taken for a shim's word.
+    assert_eq!(sandbox.run("kill -USR1 1; sleep 0.2; echo on").await, Said::ok("on\n"));
+    assert_eq!(left.processes().len(), 1);
 }

@@ -217,7 +217,10 @@ print('attributes', call({setattr}, 1, struct.pack('IIQiIQQQ', 48, 5, 0, 0, 0, 0
 print('affinity', call({setaffinity}, 1, 8, struct.pack('Q', 1)))
 other = os.fork()
 if other == 0: signal.pause()
-print('other', call({prlimit}, other, 7, struct.pack('QQ', 9, 9), 0), call({setscheduler}, other, 5, struct.pack('i', 0)))
+print('other', call({prlimit}, other, 7, struct.pack('QQ', 9, 9), 0), call({setscheduler}, other, 5, struct.pack('i', 0)),
+    call({setpriority}, 0, other, 19), call({setpriority}, 2, 0, 19))
+print('own', call({prlimit}, 0, 7, struct.pack('QQ', 9, 9), 0), call({setscheduler}, 0, 5, struct.pack('i', 0)),
+    call({setpriority}, 0, 0, 19))
 os.kill(other, 9)
 ",
         prlimit = libc::SYS_prlimit64,
@@ -225,10 +228,12 @@ os.kill(other, 9)
         setparam = libc::SYS_sched_setparam,
         setattr = libc::SYS_sched_setattr,
         setaffinity = libc::SYS_sched_setaffinity,
+        setpriority = libc::SYS_setpriority,
     );
     let sandbox = Box::new().await;
-    let expected =
-        "limits EPERM\nscheduler EPERM\nparameter EPERM\nattributes EPERM\naffinity EPERM\nother ok ok\n";
+    // Shims have the user of the commands, so what a command may not do to them it may not do to others either.
+    let expected = "limits EPERM\nscheduler EPERM\nparameter EPERM\nattributes EPERM\naffinity EPERM\n\
+                    other EPERM EPERM EPERM EPERM\nown ok ok ok\n";
     assert_eq!(inside(&sandbox, &probe).await, expected);
     assert_eq!(sandbox.run("echo alive").await, Said::ok("alive\n"));
 }
