@@ -18,8 +18,11 @@ pub(crate) struct Row {
     pub(crate) origin: Origin,
 }
 
-/// Stands for the value of a variable, which may be a secret.
+/// Stands for the value of a variable, which may be a secret, and of whatever a backend's table calls one.
 const HIDDEN: &str = "***";
+
+/// What the key of a secret has in it.
+const SECRET_WORDS: [&str; 4] = ["token", "key", "secret", "password"];
 
 impl Settings {
     /// Returns every setting in a fixed order. Values of variables are not shown.
@@ -91,13 +94,27 @@ impl Settings {
             for (key, value) in keys {
                 let origin = self.layer.backends.get(&(scheme.clone(), key.clone()));
                 rows.push(Row {
+                    value: shown(&key, value),
                     key: format!("backends.{scheme}.{key}"),
-                    value,
                     origin: origin.map_or_else(Origin::default_value, |sourced| sourced.origin.clone()),
                 });
             }
         }
         Ok(rows)
+    }
+}
+
+/// Returns the value with all that its keys call a secret hidden; what is not set stays so.
+fn shown(key: &str, value: Value) -> Value {
+    let key = key.to_ascii_lowercase();
+    match value {
+        Value::Null => Value::Null,
+        _ if SECRET_WORDS.iter().any(|word| key.contains(word)) => json!(HIDDEN),
+        Value::Object(table) => {
+            table.into_iter().map(|(key, value)| (key.clone(), shown(&key, value))).collect()
+        }
+        Value::Array(values) => values.into_iter().map(|value| shown("", value)).collect(),
+        other => other,
     }
 }
 
@@ -107,5 +124,24 @@ fn row<T>(key: &str, field: &Field<T>, show: impl FnOnce(&T) -> Value, default: 
             Row { key: key.to_owned(), value: show(&sourced.value), origin: sourced.origin.clone() }
         }
         None => Row { key: key.to_owned(), value: default, origin: Origin::default_value() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mk_06_what_a_backends_table_calls_a_secret_is_not_shown() {
+        let table = json!({
+            "API_Token": "hunter2", "private_key": ["hunter2"], "client-secret": {"id": "hunter2"}, "password": null,
+            "shell": "sh", "accounts": [{"name": "x", "password": "hunter2"}],
+        });
+        let hidden = json!({
+            "API_Token": "***", "private_key": "***", "client-secret": "***", "password": null,
+            "shell": "sh", "accounts": [{"name": "x", "password": "***"}],
+        });
+        assert_eq!(shown("vendor", table), hidden);
+        assert_eq!(shown("token", json!("hunter2")), json!("***"));
     }
 }

@@ -16,4 +16,5 @@ mod support;
 mod export;
 #[cfg(unix)]
 mod probe;
+mod secret;
 mod shell;
