@@ -101,7 +101,7 @@ impl Streamer {
 }
 
 impl OutputObserver for Streamer {
-    fn output(&self, stream: StreamName, bytes: &[u8]) {
+    fn output(&self, stream: StreamName, _offset: u64, bytes: &[u8]) {
         let (sink, fd) = match stream {
             StreamName::Stdout => (&self.stdout, rustix::stdio::stdout()),
             StreamName::Stderr => (&self.stderr, rustix::stdio::stderr()),

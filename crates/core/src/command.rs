@@ -57,8 +57,9 @@ pub enum StreamName {
 /// Sees output while the command runs. Called from the task that reads the streams: it must not block for long,
 /// because the command waits meanwhile.
 pub trait OutputObserver: Send + Sync + fmt::Debug {
-    /// Takes the next bytes of a stream, in order within that stream.
-    fn output(&self, stream: StreamName, bytes: &[u8]);
+    /// Takes the next bytes of a stream. They follow each other without a gap: `offset` is how many bytes of the stream came
+    /// before, by which a reader that was away knows what it missed.
+    fn output(&self, stream: StreamName, offset: u64, bytes: &[u8]);
 }
 
 /// A command to run and its bounds.

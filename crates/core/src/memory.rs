@@ -428,8 +428,8 @@ impl Backend for RecordingBackend {
             result
         };
         if let Some(observer) = request.observer {
-            observer.output(StreamName::Stdout, &result.stdout.bytes);
-            observer.output(StreamName::Stderr, &result.stderr.bytes);
+            observer.output(StreamName::Stdout, 0, &result.stdout.bytes);
+            observer.output(StreamName::Stderr, 0, &result.stderr.bytes);
         }
         Ok(result)
     }

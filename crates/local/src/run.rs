@@ -337,9 +337,10 @@ impl Stream {
     }
 
     fn take(&mut self, bytes: &[u8]) {
+        let offset = self.tail.total_bytes();
         self.tail.push(bytes);
         if let Some(observer) = &self.observer {
-            observer.output(self.name, bytes);
+            observer.output(self.name, offset, bytes);
         }
     }
 

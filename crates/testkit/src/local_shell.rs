@@ -357,9 +357,14 @@ async fn pump(
     let mut chunk = vec![0; 64 << 10];
     while let Ok(count @ 1..) = stream.read(&mut chunk).await {
         let bytes = &chunk[..count];
-        buffer.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        let offset = {
+            let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            let offset = buffer.total_bytes();
+            buffer.push(bytes);
+            offset
+        };
         if let Some(observer) = observer {
-            observer.output(name, bytes);
+            observer.output(name, offset, bytes);
         }
     }
 }

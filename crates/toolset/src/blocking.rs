@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::outcome::{ToolError, ToolOutput};
-use crate::session::Session;
+use crate::session::{CallOptions, Session};
 use crate::toolset::Toolset;
 
 /// A [`Session`] with a runtime of its own, whose one thread does all the work, also between calls.
@@ -37,8 +37,22 @@ impl BlockingSession {
     /// # Errors
     /// As [`Session::call`].
     pub fn call(&self, name: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
+        self.call_with(name, arguments, CallOptions::default())
+    }
+
+    /// As [`Session::call_with`].
+    ///
+    /// # Errors
+    /// As [`Session::call`].
+    pub fn call_with(
+        &self,
+        name: &str,
+        arguments: &Value,
+        options: CallOptions,
+    ) -> Result<ToolOutput, ToolError> {
         let (session, name, arguments) = (Arc::clone(&self.session), name.to_owned(), arguments.clone());
-        self.wait(async move { session.call(&name, &arguments).await }).map_err(ToolError::Terminal)?
+        self.wait(async move { session.call_with(&name, &arguments, options).await })
+            .map_err(ToolError::Terminal)?
     }
 
     /// As [`Session::prepare`].
@@ -50,9 +64,11 @@ impl BlockingSession {
         self.wait(async move { session.prepare().await })?
     }
 
-    /// As [`Session::close`].
-    pub fn close(self) {
-        drop(self);
+    /// As [`Session::close`]: waits, may be called more than once and from any thread, and later calls fail.
+    pub fn close(&self) {
+        let session = Arc::clone(&self.session);
+        // How the destruction ended is in the log (LC-04).
+        drop(self.wait(async move { session.close().await }));
     }
 
     /// Runs a future on our own thread and waits for it. Entering the runtime from here instead would panic wherever
@@ -71,9 +87,7 @@ impl BlockingSession {
 
 impl Drop for BlockingSession {
     fn drop(&mut self) {
-        let session = Arc::clone(&self.session);
-        // How the destruction ended is in the log (LC-04).
-        drop(self.wait(async move { session.close().await }));
+        self.close();
         if let Some(runtime) = self.runtime.take() {
             // Waiting for the thread would panic inside asynchronous code; it has nothing left to do.
             runtime.shutdown_background();

@@ -44,7 +44,6 @@ mod tools;
 mod toolset;
 
 pub use blocking::BlockingSession;
-pub use budget::CorrectionBudget;
 pub use config::{
     Bounds, DEFAULT_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_EXPORT_BYTES,
     DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_OUTPUT_LINES, DEFAULT_MAX_READ_BYTES, Input, InputSource,
@@ -54,5 +53,5 @@ pub use definition::{CodeSurface, MAX_CORRECTIONS, Tool, ToolDefinition};
 pub use mask::{LEAST_ENV_SECRET_BYTES, MASK};
 pub use outcome::{Correction, ToolError, ToolOutput};
 pub use provision::MAX_INPUT_BYTES;
-pub use session::Session;
+pub use session::{CallOptions, Session};
 pub use toolset::Toolset;

@@ -35,6 +35,24 @@ pub struct Session {
     budget: Mutex<CorrectionBudget>,
 }
 
+/// What a caller can say about one call besides its name and arguments. The default says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CallOptions {
+    /// The model turn that the call is part of: failures of one tool within one turn count once (ER-06). Turns are told
+    /// apart by their number; without one every call is a turn of its own.
+    pub turn: Option<u64>,
+}
+
+impl CallOptions {
+    /// Sets the model turn that the call is part of.
+    #[must_use]
+    pub fn turn(mut self, turn: u64) -> Self {
+        self.turn = Some(turn);
+        self
+    }
+}
+
 /// A call whose arguments are accepted.
 #[derive(Debug)]
 enum Call {
@@ -69,19 +87,18 @@ impl Session {
     /// # Errors
     /// See [`ToolError`]. After [`ToolError::Terminal`] the run should end and the session be closed.
     pub async fn call(&self, name: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
-        self.call_in_turn(name, arguments, None).await
+        self.call_with(name, arguments, CallOptions::default()).await
     }
 
-    /// Calls a tool as part of a model turn: failures of one tool within one turn count once (ER-06). Turns are told
-    /// apart by their number; without one every call is a turn of its own.
+    /// Calls a tool as [`Self::call`] does, with options.
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub async fn call_in_turn(
+    pub async fn call_with(
         &self,
         name: &str,
         arguments: &Value,
-        turn: Option<u64>,
+        options: CallOptions,
     ) -> Result<ToolOutput, ToolError> {
         let Some(tool) = self.toolset.tool_named(name) else {
             let known = self.toolset.definitions().iter().map(|definition| definition.name.clone()).collect();
@@ -94,7 +111,7 @@ impl Session {
             Ok(call) => self.perform(name, tool, call).await,
             Err(faults) => Err(Failure::Correctable(format!("{name} was not run: {faults}"))),
         };
-        self.settle(name, tool, turn, result)
+        self.settle(name, tool, options.turn, result)
     }
 
     /// Provisions the sandbox now instead of at the first call, and returns its handle.

@@ -94,8 +94,10 @@ async fn interact(
     };
     let shown = async {
         let mut chunk = vec![0; CHUNK_BYTES];
+        let mut offset = 0;
         while let Ok(count @ 1..) = output.read(&mut chunk).await {
-            streamer.output(StreamName::Stdout, &chunk[..count]);
+            streamer.output(StreamName::Stdout, offset, &chunk[..count]);
+            offset += count as u64;
         }
         control.wait().await
     };

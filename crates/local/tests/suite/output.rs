@@ -315,12 +315,14 @@ struct Ear {
 }
 
 impl OutputObserver for Ear {
-    fn output(&self, stream: StreamName, bytes: &[u8]) {
+    fn output(&self, stream: StreamName, offset: u64, bytes: &[u8]) {
         let mut heard = self.heard.lock().unwrap();
-        match stream {
-            StreamName::Stdout => heard.0.extend_from_slice(bytes),
-            StreamName::Stderr => heard.1.extend_from_slice(bytes),
-        }
+        let heard = match stream {
+            StreamName::Stdout => &mut heard.0,
+            StreamName::Stderr => &mut heard.1,
+        };
+        assert_eq!(offset, heard.len() as u64);
+        heard.extend_from_slice(bytes);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ringfence_core::memory::Operation;
 use ringfence_core::{Ending, ErrorKind};
-use ringfence_toolset::{Correction, CorrectionBudget, Tool, ToolError, ToolsetConfig};
+use ringfence_toolset::{CallOptions, Correction, Tool, ToolError, ToolsetConfig};
 use serde_json::json;
 
 use super::support::{correction, ended, error, ids, recording, session, terminal, text};
@@ -85,26 +85,13 @@ async fn er_06_within_one_turn_failures_count_once_and_only_a_later_success_clea
     let backend = recording();
     let run = session(&backend, ToolsetConfig::new());
     for _ in 0..5 {
-        correction(run.call_in_turn("run_command", &json!({}), Some(1)).await);
+        correction(run.call_with("run_command", &json!({}), CallOptions::default().turn(1)).await);
     }
-    run.call_in_turn("run_command", &json!({"command": "ls"}), Some(1)).await.unwrap();
+    run.call_with("run_command", &json!({"command": "ls"}), CallOptions::default().turn(1)).await.unwrap();
     assert_eq!(run.failures(Tool::RunCommand), 1);
-    run.call_in_turn("run_command", &json!({"command": "ls"}), Some(2)).await.unwrap();
+    run.call_with("run_command", &json!({"command": "ls"}), CallOptions::default().turn(2)).await.unwrap();
     assert_eq!(run.failures(Tool::RunCommand), 0);
     run.close().await;
-}
-
-#[test]
-fn er_06_the_budget_is_plain_data() {
-    let mut budget = CorrectionBudget::default();
-    assert_eq!(budget.failed(Tool::ReadFile, Some(0)), 1);
-    assert_eq!(budget.failed(Tool::ReadFile, Some(0)), 1);
-    assert_eq!(budget.failed(Tool::ReadFile, Some(1)), 2);
-    assert_eq!(budget.failed(Tool::ReadFile, None), 3);
-    assert_eq!(budget.failed(Tool::ReadFile, None), 4);
-    assert_eq!(budget.failures(Tool::WriteFile), 0);
-    budget.succeeded(Tool::ReadFile, None);
-    assert_eq!(budget, CorrectionBudget::default());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use ringfence_core::memory::{Operation, RecordingBackend};
 use ringfence_core::{
     Captured, CommandResult, Ending, EnvMap, ErrorKind, OutputLimit, SandboxSpec, TailBuffer,
 };
-use ringfence_toolset::{Session, ToolsetConfig};
+use ringfence_toolset::{CallOptions, Session, ToolsetConfig};
 use serde_json::json;
 
 use super::support::{correction, cut, ended, error, recording, session, terminal, text};
@@ -153,8 +153,10 @@ async fn mk_03_a_bad_value_is_masked_before_it_is_shortened() {
     let run = session(&recording(), hiding());
     for padding in 20..45 {
         let value = format!("{}{SECRET}", "x".repeat(padding));
-        let shown =
-            correction(run.call_in_turn("read_file", &json!({"path": "f", "limit": value}), Some(1)).await);
+        let shown = correction(
+            run.call_with("read_file", &json!({"path": "f", "limit": value}), CallOptions::default().turn(1))
+                .await,
+        );
         assert!(!shown.contains("xs3"), "{shown}");
     }
 }
