@@ -1,7 +1,7 @@
 //! Documents: JSON or TOML that people and programs write for us.
 //!
 //! A derived reader takes the fields of a struct also from a list, by position, and would read `[{}, false]` as a spec with
-//! an open network. No document of ours is read that way: structs of this crate are read by the reader of [`object_only!`],
+//! an open network. No document of ours is read that way: structs of this crate are read by what `object_only!` makes,
 //! those of others by [`object`].
 
 use std::fmt;

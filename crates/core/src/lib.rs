@@ -50,7 +50,6 @@ pub use env::EnvMap;
 pub use error::{Disposition, Error, ErrorKind, Result, Retry};
 pub use file::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing, file_error};
 pub use limits::{ByteSize, Cpus, Limits, Pids};
-pub use memory::RecordingBackend;
 pub use network::{Allowlist, CidrRange, HostPattern, NetworkPolicy, NetworkStrength};
 pub use output::{OutputLimit, TailBuffer, Timeout};
 pub use probe::{Check, Outcome, ProbeReport};

@@ -1,6 +1,5 @@
-use ringfence_core::{
-    Backend, Capabilities, ErrorKind, Isolation, NetworkStrength, RecordingBackend, SandboxSpec,
-};
+use ringfence_core::memory::RecordingBackend;
+use ringfence_core::{Backend, Capabilities, ErrorKind, Isolation, NetworkStrength, SandboxSpec};
 
 use super::support::spec;
 

@@ -8,9 +8,8 @@ use std::process::Command;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ringfence_core::{
-    Backend, Captured, CommandResult, Ending, ErrorKind, RecordingBackend, Result, SandboxSpec, shell,
-};
+use ringfence_core::memory::RecordingBackend;
+use ringfence_core::{Backend, Captured, CommandResult, Ending, ErrorKind, Result, SandboxSpec, shell};
 use ringfence_testkit::LocalShellBackend;
 use tokio::io::AsyncWrite;
 

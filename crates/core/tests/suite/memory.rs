@@ -3,11 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfence_core::memory::{Operation, RecordedCommand, RecordedExport, RecordedWrite};
+use ringfence_core::memory::{Operation, RecordedCommand, RecordedExport, RecordedWrite, RecordingBackend};
 use ringfence_core::{
     Backend, Capabilities, CommandRequest, CommandResult, DirectoryEntry, Ending, EntryKind, Error,
-    ErrorKind, Evidence, Invocation, ListRequest, Listing, OutputLimit, RecordingBackend, SandboxId,
-    SandboxSpec, SpecField, Stdin,
+    ErrorKind, Evidence, Invocation, ListRequest, Listing, OutputLimit, SandboxId, SandboxSpec, SpecField,
+    Stdin,
 };
 use tokio::time::Instant;
 

@@ -1,4 +1,5 @@
-use ringfence_core::{Backend, Check, Error, ErrorKind, Outcome, ProbeReport, RecordingBackend, SpecField};
+use ringfence_core::memory::RecordingBackend;
+use ringfence_core::{Backend, Check, Error, ErrorKind, Outcome, ProbeReport, SpecField};
 use serde_json::json;
 
 fn report(outcomes: &[Outcome]) -> ProbeReport {

@@ -9,10 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ringfence_core::memory::RecordingBackend;
 use ringfence_core::{
     Backend, Capabilities, Captured, CommandRequest, CommandResult, Created, DirectoryEntry, Ending,
     EntryKind, EnvMap, Error, ErrorKind, GuestPath, Invocation, ListRequest, Listing, OutputLimit, Plan,
-    RecordingBackend, Result, SandboxId, SandboxSpec, shell,
+    Result, SandboxId, SandboxSpec, shell,
 };
 use ringfence_testkit::LocalShellBackend;
 
