@@ -1,8 +1,8 @@
 //! Documents: JSON or TOML that people and programs write for us.
 //!
 //! A derived reader takes the fields of a struct also from a list, by position, and would read `[{}, false]` as a spec with
-//! an open network. No document of ours is read that way: structs of this crate are read by what `object_only!` makes,
-//! those of others by [`object`].
+//! an open network. No document of ours is read that way: a struct that is a document is read by what
+//! [`object_only!`](crate::object_only) makes, a field of a foreign type by [`object`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,8 +29,27 @@ pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -
     deserializer.deserialize_map(Object(PhantomData))
 }
 
-/// Makes a struct with `#[serde(remote = "Self")]` readable from an object and from nothing else. The attribute turns what
-/// serde derives into functions of the type itself, which are named first where a path could also mean the trait's.
+/// Makes a struct readable from an object and from nothing else. For the settings of backends as well.
+///
+/// The struct derives both traits of serde and has `#[serde(remote = "Self")]`. That turns what is derived into functions of
+/// the type itself, and this macro implements the traits with them.
+///
+/// ```
+/// use ringfence_core::object_only;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, Default, Serialize, Deserialize)]
+/// #[serde(remote = "Self", deny_unknown_fields, default)]
+/// struct Settings {
+///     open: bool,
+/// }
+///
+/// object_only!(Settings);
+///
+/// assert!(serde_json::from_str::<Settings>(r#"{"open": true}"#).is_ok());
+/// assert!(serde_json::from_str::<Settings>("[true]").is_err());
+/// ```
+#[macro_export]
 macro_rules! object_only {
     ($type:ident) => {
         impl<'de> ::serde::Deserialize<'de> for $type {
@@ -59,5 +78,3 @@ macro_rules! object_only {
         }
     };
 }
-
-pub(crate) use object_only;

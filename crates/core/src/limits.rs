@@ -6,8 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::object_only;
 use crate::error::{Error, Result};
+use crate::object_only;
 
 /// Ceilings; each one given is enforced or the spec is refused, never treated as a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::object_only;
 use crate::error::Error;
+use crate::object_only;
 use crate::statement::SpecField;
 
 /// How a check went.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::document::object_only;
 use crate::env::{EnvMap, json_type};
 use crate::error::{Error, Result};
 use crate::file::MAX_PATH_BYTES;
 use crate::limits::Limits;
 use crate::network::{Allowlist, NetworkPolicy, NetworkStrength};
+use crate::object_only;
 use crate::output::Timeout;
 use crate::statement::SpecField;
 

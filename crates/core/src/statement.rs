@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::object_only;
+use crate::object_only;
 
 /// The version of the JSON form of [`EnforcementStatement`].
 pub const STATEMENT_VERSION: u32 = 1;

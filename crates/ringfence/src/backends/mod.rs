@@ -5,7 +5,7 @@ mod local;
 use std::sync::Arc;
 
 use ringfence_core::document::object;
-use ringfence_core::{Backend, Result};
+use ringfence_core::{Backend, Result, object_only};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::Availability;
@@ -14,13 +14,15 @@ pub use local::LocalConfig;
 
 /// What the operator decides per backend. Every field has a default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct BackendSettings {
     /// The embedded Linux backend.
     #[serde(deserialize_with = "object")]
     pub local: LocalConfig,
 }
+
+object_only!(BackendSettings);
 
 /// A backend that the registry knows without being told.
 pub(crate) struct BuiltIn {

@@ -58,6 +58,14 @@ fn settings_of_the_local_backend_are_read_in_every_build() {
     assert!(error.to_string().contains("unknown field `lcoal`"), "{error}");
 }
 
+#[test]
+fn sp_12_settings_are_not_read_by_position() {
+    for text in [r#"[{"shell": "sh"}]"#, r#"{"local": ["sh"]}"#] {
+        let error = serde_json::from_str::<BackendSettings>(text).unwrap_err().to_string();
+        assert!(error.starts_with("invalid type: sequence, expected"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_registered_backend_is_opened_and_probed_by_its_scheme() {
     let registry = registry()
