@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::sys::process::{Forked, Status};
+use crate::sys::process::{CpuShare, Forked, Status};
 use crate::sys::{Errno, process, socket};
 use crate::wire::{AgentRequest, KILL_MILLIS, NotStarted, Reply};
 use crate::{files, shim, transport, tree};
@@ -15,7 +15,7 @@ use crate::{files, shim, transport, tree};
 type Workers = BTreeMap<libc::pid_t, OwnedFd>;
 
 /// Serves until the owner is gone. Returns the exit status.
-pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>) -> i32 {
+pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>, cpus: CpuShare) -> i32 {
     let Ok(signals) = process::signal_fd() else { return 1 };
     let mut workers = Workers::new();
     loop {
@@ -32,7 +32,7 @@ pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>) -> i32 {
         }
         if owner_ready {
             match transport::receive::<AgentRequest>(owner) {
-                Ok(Some((request, fds))) => workers.extend(handle(request, fds, workdir)),
+                Ok(Some((request, fds))) => workers.extend(handle(request, fds, workdir, cpus)),
                 Ok(None) | Err(Errno(libc::ECONNRESET)) => return 0,
                 // A request that cannot be read is dropped with its descriptors: its sender sees them close.
                 Err(_) => {}
@@ -111,6 +111,7 @@ fn handle(
     request: AgentRequest,
     mut fds: Vec<OwnedFd>,
     workdir: BorrowedFd<'_>,
+    cpus: CpuShare,
 ) -> Option<(libc::pid_t, OwnedFd)> {
     if fds.is_empty() {
         return None;
@@ -129,7 +130,7 @@ fn handle(
         }
         request => match process::fork() {
             Ok(Forked::Parent(pid)) => Some((pid, channel)),
-            Ok(Forked::Child) => work(request, channel, rest, workdir),
+            Ok(Forked::Child) => work(request, channel, rest, workdir, cpus),
             Err(errno) => {
                 let failed = Reply::NotStarted(NotStarted::Fork, errno.0);
                 drop(transport::reply(channel.as_fd(), &failed, &[]));
@@ -139,7 +140,13 @@ fn handle(
     }
 }
 
-fn work(request: AgentRequest, channel: OwnedFd, fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> ! {
+fn work(
+    request: AgentRequest,
+    channel: OwnedFd,
+    fds: Vec<OwnedFd>,
+    workdir: BorrowedFd<'_>,
+    cpus: CpuShare,
+) -> ! {
     let keep: Vec<i32> = [0, 1, 2, channel.as_raw_fd(), workdir.as_raw_fd()]
         .into_iter()
         .chain(fds.iter().map(AsRawFd::as_raw_fd))
@@ -149,7 +156,7 @@ fn work(request: AgentRequest, channel: OwnedFd, fds: Vec<OwnedFd>, workdir: Bor
         process::exit(1);
     }
     match request {
-        AgentRequest::Run(run) => shim::run(&run, &channel, fds, workdir),
+        AgentRequest::Run(run) => shim::run(&run, &channel, fds, workdir, cpus),
         AgentRequest::List { path } => files::list(channel.as_fd(), workdir, &path),
         AgentRequest::Write { path, size, .. } => match fds.first() {
             Some(pipe) => {

@@ -71,7 +71,10 @@ pub(crate) fn become_sandbox(
         Ok(Some(ready)) => {
             let reply = CreateReply::Ready { landlock_abi: ready.landlock_abi };
             match transport::reply(socket.as_fd(), &reply, &[]) {
-                Ok(()) => process::exit(agent::run(socket.as_fd(), ready.workdir.as_fd())),
+                Ok(()) => {
+                    let cpus = process::CpuShare { count: request.cpus, seed: request.token };
+                    process::exit(agent::run(socket.as_fd(), ready.workdir.as_fd(), cpus))
+                }
                 Err(_) => process::exit(1),
             }
         }
@@ -316,10 +319,6 @@ fn restrict(request: &CreateRequest) -> Result<(), Failure> {
     if request.user_processes > 0 {
         process::set_limit(libc::RLIMIT_NPROC, u64::from(request.user_processes))
             .map_err(Failure::about(Subject::Pids, "limit the processes of the sandbox's user"))?;
-    }
-    if request.cpus > 0 {
-        process::restrict_cpus(request.cpus as usize, request.token as usize)
-            .map_err(Failure::about(Subject::Cpus, "restrict the processors"))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::sys::process::{Forked, Status};
+use crate::sys::process::{CpuShare, Forked, Status};
 use crate::sys::{Errno, c_string, file, process, socket};
 use crate::wire::{GRACE_MILLIS, Message, NotStarted, Reply, RunRequest};
 use crate::{agent, transport, tree};
@@ -18,11 +18,17 @@ struct Streams {
 }
 
 /// Runs one command. Ends the process.
-pub(crate) fn run(request: &RunRequest, channel: &OwnedFd, fds: Vec<OwnedFd>, workdir: BorrowedFd<'_>) -> ! {
+pub(crate) fn run(
+    request: &RunRequest,
+    channel: &OwnedFd,
+    fds: Vec<OwnedFd>,
+    workdir: BorrowedFd<'_>,
+    cpus: CpuShare,
+) -> ! {
     let started = process::become_subreaper()
         .and_then(|()| process::signal_fd())
         .map_err(|errno| (NotStarted::Fork, errno))
-        .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, workdir)?)));
+        .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, workdir, cpus)?)));
     match started {
         Ok((signals, command)) => Shim::new(request, channel.as_fd(), command).supervise(signals.as_fd()),
         Err((step, errno)) => {
@@ -46,6 +52,7 @@ fn start(
     channel: BorrowedFd<'_>,
     fds: Vec<OwnedFd>,
     workdir: BorrowedFd<'_>,
+    cpus: CpuShare,
 ) -> Result<Command, NotStartedBecause> {
     let streams = match request.terminal {
         Some(size) => open_terminal(channel, size).map_err(|errno| (NotStarted::Terminal, errno))?,
@@ -54,7 +61,7 @@ fn start(
     let (failure, report) = file::pipe().map_err(|errno| (NotStarted::Fork, errno))?;
     match process::fork().map_err(|errno| (NotStarted::Fork, errno))? {
         Forked::Child => {
-            let (step, errno) = become_command(request, &streams, workdir);
+            let (step, errno) = become_command(request, &streams, workdir, cpus);
             // A shim that is gone needs no report.
             drop(file::write_all(report.as_fd(), &Reply::NotStarted(step, errno.0).encode()));
             process::exit(127)
@@ -79,8 +86,15 @@ fn open_terminal(channel: BorrowedFd<'_>, size: (u32, u32)) -> crate::sys::Resul
 }
 
 /// Becomes the command; returns only what went wrong.
-fn become_command(request: &RunRequest, streams: &Streams, workdir: BorrowedFd<'_>) -> NotStartedBecause {
-    if let Err(errno) = prepare_process(request, streams) {
+fn become_command(
+    request: &RunRequest,
+    streams: &Streams,
+    workdir: BorrowedFd<'_>,
+    cpus: CpuShare,
+) -> NotStartedBecause {
+    // Only the command: agent and shim have to get a processor also when it keeps all of its own busy.
+    let prepared = prepare_process(request, streams).and_then(|()| process::restrict_cpus(cpus));
+    if let Err(errno) = prepared {
         return (NotStarted::Fork, errno);
     }
     let entered = if request.workdir.is_empty() {
@@ -218,9 +232,7 @@ impl<'a> Shim<'a> {
         match self.stage {
             Stage::Running(Some(deadline)) if now >= deadline => {
                 self.stage = Stage::Ending(now + GRACE_MILLIS);
-                tree::signal_all(libc::SIGTERM);
-                // A stopped process would not take note.
-                tree::signal_all(libc::SIGCONT);
+                tree::ask_all(now + GRACE_MILLIS);
             }
             Stage::Ending(deadline) if now >= deadline && !tree::kill_all() => {
                 self.report(&Reply::Unstoppable);

@@ -53,13 +53,14 @@ impl Process {
 
 /// The children of a process.
 pub(crate) fn children_of(parent: libc::pid_t) -> Vec<libc::pid_t> {
-    processes().into_iter().filter(|process| process.parent == parent).map(|process| process.pid).collect()
+    processes().filter(|process| process.parent == parent).map(|process| process.pid).collect()
 }
 
-/// All descendants of this process.
-fn descendants() -> Vec<Process> {
+/// All descendants of this process; those found until then when the deadline passes. A look at hundreds of processes that
+/// leave this one no processor can take longer than anybody waits.
+fn descendants(deadline: u64) -> Vec<Process> {
     let mut by_parent: BTreeMap<libc::pid_t, Vec<Process>> = BTreeMap::new();
-    for process in processes() {
+    for process in processes().take_while(|_| process::now_millis() < deadline) {
         by_parent.entry(process.parent).or_default().push(process);
     }
     let mut found = Vec::new();
@@ -74,10 +75,11 @@ fn descendants() -> Vec<Process> {
     found
 }
 
-/// Signals every descendant once.
-pub(crate) fn signal_all(signal: libc::c_int) {
-    for process in descendants() {
-        process.signal(signal);
+/// Asks every descendant to end. Stopped ones would not take note, so all are told to go on too.
+pub(crate) fn ask_all(deadline: u64) {
+    for process in descendants(deadline) {
+        process.signal(libc::SIGTERM);
+        process.signal(libc::SIGCONT);
     }
 }
 
@@ -97,7 +99,7 @@ pub(crate) fn kill_all() -> bool {
         let mut stopped = 0;
         // Stopped processes make no new ones: stop until a look finds nothing new, then end them all.
         loop {
-            let found = descendants();
+            let found = descendants(deadline);
             if found.len() <= stopped || process::now_millis() >= deadline {
                 break;
             }
@@ -106,7 +108,9 @@ pub(crate) fn kill_all() -> bool {
                 process.signal(libc::SIGSTOP);
             }
         }
-        signal_all(libc::SIGKILL);
+        for process in descendants(deadline) {
+            process.signal(libc::SIGKILL);
+        }
         if reap_killed(deadline) {
             return true;
         }
@@ -125,7 +129,7 @@ fn reap_killed(deadline: u64) -> bool {
             // A killed process that is not reapable yet: give the kernel the processor, then look again.
             Ok(None) => {
                 drop(crate::sys::socket::poll(&mut [], Some(1)));
-                let alive = descendants().iter().any(|process| !process.is_dying());
+                let alive = descendants(deadline).iter().any(|process| !process.is_dying());
                 if alive || process::now_millis() >= deadline {
                     return false;
                 }
@@ -135,8 +139,8 @@ fn reap_killed(deadline: u64) -> bool {
     }
 }
 
-/// Every process of the sandbox.
-fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| Process::look(entry.file_name().to_str()?.parse().ok()?)).collect()
+/// Every process of the sandbox, looked at one by one.
+fn processes() -> impl Iterator<Item = Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Process::look(entry.file_name().to_str()?.parse().ok()?))
 }

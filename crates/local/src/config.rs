@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use ringfence_core::ByteSize;
+use ringfence_core::{ByteSize, object_only};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Settings of the local backend; every field has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct LocalConfig {
     /// Which shell runs commands. Default: bash where the host has it, else sh.
@@ -22,6 +22,9 @@ pub struct LocalConfig {
     /// no more than half the spec's memory limit, so that a full disk is an error and not the end of a process (P70).
     pub default_disk: Option<ByteSize>,
 }
+
+// A list is not read by position.
+object_only!(LocalConfig);
 
 /// A shell of the host's system directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -41,5 +44,18 @@ impl Shell {
             Self::Bash => "bash",
             Self::Sh => "sh",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_no_configuration() {
+        let read = |text| serde_json::from_str::<LocalConfig>(text);
+        assert_eq!(read(r#"{"shell": "sh"}"#).unwrap().shell, Some(Shell::Sh));
+        assert!(read(r#"["sh"]"#).is_err());
+        assert!(read(r#"{"shel": "sh"}"#).is_err());
     }
 }

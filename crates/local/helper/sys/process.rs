@@ -271,9 +271,21 @@ pub(crate) fn halve_open_files() -> Result<()> {
     set_limit(libc::RLIMIT_NOFILE, limit.rlim_max / 2)
 }
 
-/// Restricts this process to `count` of the processors it may use now, starting at one picked by `seed` so that many
-/// small sandboxes do not share one processor.
-pub(crate) fn restrict_cpus(count: usize, seed: usize) -> Result<()> {
+/// How many processors commands may be scheduled on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuShare {
+    /// 0: all.
+    pub(crate) count: u32,
+    /// Picks the first, so that many small sandboxes do not share one processor.
+    pub(crate) seed: u64,
+}
+
+/// Restricts this process to its share of the processors it may use now.
+pub(crate) fn restrict_cpus(share: CpuShare) -> Result<()> {
+    let (count, seed) = (share.count as usize, share.seed as usize);
+    if count == 0 {
+        return Ok(());
+    }
     // SAFETY: an all-zero set is a valid empty set.
     let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `allowed` outlives the call and has the size given.
