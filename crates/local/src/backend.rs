@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ringfence_core::{
-    Backend, Capabilities, CommandRequest, CommandResult, Created, EnforcementRow, EnforcementStatement,
-    Error, ErrorKind, Evidence, GuestPath, Isolation, ListRequest, Listing, NetworkPolicy, Plan, ProbeReport,
-    Result, SandboxId, SandboxSpec, SpecField, Terminal, TerminalRequest,
+    Backend, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind, GuestPath, Isolation,
+    ListRequest, Listing, NetworkPolicy, Plan, ProbeReport, Result, SandboxId, SandboxSpec, SpecField,
+    Terminal, TerminalRequest,
 };
 use tokio::io::AsyncWrite;
 
@@ -20,6 +20,7 @@ use crate::config::{LocalConfig, Shell};
 use crate::error::{lost, step_failed, unexpected};
 use crate::launcher::Launcher;
 use crate::sandbox::{Sandbox, is_gone};
+use crate::statement::{Known, read_back};
 use crate::transport::{self, Channel};
 use crate::wire::{CreateReply, CreateRequest, LauncherRequest};
 use crate::{SCHEME, files, probe, run, seccomp, terminal, view};
@@ -35,7 +36,7 @@ const BYTES_PER_INODE: u64 = 4096;
 const LEAST_INODES: u64 = 16_384;
 
 /// Processes of a sandbox without a limit, where it has a user of its own.
-const DEFAULT_PIDS: u32 = 4096;
+pub(crate) const DEFAULT_PIDS: u32 = 4096;
 
 /// Below this a memory limit is the likely reason when a sandbox does not start.
 const LEAST_MEMORY_BYTES: u64 = 4 << 20;
@@ -47,7 +48,7 @@ const LEAST_PIDS: u32 = 4;
 const RESERVED: [&str; 12] =
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"];
 
-const CREATE: &str = "create a sandbox";
+pub(crate) const CREATE: &str = "create a sandbox";
 
 /// Counted for the whole process, because the launcher makes the ids of a sandbox from process and token.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(0);
@@ -74,7 +75,7 @@ struct Machine {
 
 /// How the process limit is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PidsMechanism {
+pub(crate) enum PidsMechanism {
     Cgroup,
     /// Each sandbox has a user of its own, so the limit per user is one per sandbox.
     UserLimit,
@@ -149,7 +150,7 @@ impl LocalBackend {
         }
     }
 
-    fn pids_mechanism(&self) -> PidsMechanism {
+    pub(crate) fn pids_mechanism(&self) -> PidsMechanism {
         if self.hierarchies().mechanism(Controller::Pids).is_some() {
             PidsMechanism::Cgroup
         } else if rustix::process::geteuid().is_root() {
@@ -159,7 +160,7 @@ impl LocalBackend {
         }
     }
 
-    fn disk_bytes(&self, spec: &SandboxSpec) -> u64 {
+    pub(crate) fn disk_bytes(&self, spec: &SandboxSpec) -> u64 {
         if let Some(disk) = spec.limits().disk {
             return disk.get();
         }
@@ -232,119 +233,6 @@ impl LocalBackend {
             .hint("ringfence doctor shows what works here")
             .terminal())
     }
-
-    fn statement(&self, spec: &SandboxSpec, created: Option<&Known>) -> EnforcementStatement {
-        let at = created.map(|_| now());
-        let applied = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
-        let limits = spec.limits();
-        EnforcementStatement::build(at, |field| {
-            let row = |mechanism: String, evidence| EnforcementRow::new(field, mechanism, evidence);
-            let limit = |controller, value: Option<String>| match value {
-                Some(value) => self.limit_row(field, controller, &value, created),
-                None => EnforcementRow::not_asked(field),
-            };
-            match field {
-                SpecField::Network => EnforcementRow {
-                    strength: Some(
-                        "kernel: no interface but loopback, so no addresses, names or datagrams".to_owned(),
-                    ),
-                    ..row("network namespace of its own, empty".to_owned(), applied)
-                },
-                SpecField::Memory => limit(Controller::Memory, limits.memory.map(|value| value.to_string())),
-                SpecField::Cpus => limit(Controller::Cpu, limits.cpus.map(|value| value.to_string())),
-                SpecField::Pids => match limits.pids {
-                    Some(pids) => self.pids_row(field, pids.get(), created),
-                    None if rustix::process::geteuid().is_root() => row(
-                        format!("RLIMIT_NPROC = {DEFAULT_PIDS} of the sandbox's own user (default)"),
-                        applied,
-                    ),
-                    None => EnforcementRow::not_asked(field),
-                },
-                SpecField::Disk => {
-                    let asked = if limits.disk.is_some() { "" } else { " (default)" };
-                    row(format!("tmpfs size = {}{asked}", self.disk_bytes(spec)), applied)
-                }
-                SpecField::Isolation => {
-                    let landlock = created.map_or_else(
-                        || "Landlock where the kernel has it".to_owned(),
-                        |created| match created.landlock_abi {
-                            0 => "no Landlock on this kernel".to_owned(),
-                            abi => format!("Landlock ABI {abi}"),
-                        },
-                    );
-                    EnforcementRow {
-                        strength: Some("shared kernel".to_owned()),
-                        ..row(
-                            format!(
-                                "user, mount, pid, ipc, uts, net and cgroup namespaces; no capabilities; seccomp \
-                                 allow-list; {landlock}"
-                            ),
-                            applied,
-                        )
-                    }
-                }
-                SpecField::Env if !spec.env().is_empty() => {
-                    row("passed to every command".to_owned(), applied)
-                }
-                SpecField::Workdir => {
-                    let workdir = spec.workdir().unwrap_or(view::WORKDIR);
-                    row(format!("{workdir}, writable"), applied)
-                }
-                SpecField::Lifetime if spec.lifetime().is_some() => row(
-                    "timer of the launcher; ends earlier when the creating process ends".to_owned(),
-                    applied,
-                ),
-                _ => EnforcementRow::not_asked(field),
-            }
-        })
-    }
-
-    fn limit_row(
-        &self,
-        field: SpecField,
-        controller: Controller,
-        asked: &str,
-        created: Option<&Known>,
-    ) -> EnforcementRow {
-        let mechanism = self.hierarchies().mechanism(controller).unwrap_or("cgroup");
-        let Some(created) = created else {
-            return EnforcementRow::new(field, format!("{mechanism}, {asked}"), Evidence::Planned);
-        };
-        let settings: Vec<&str> = created
-            .limits
-            .iter()
-            .filter(|(its, _)| *its == controller)
-            .map(|(_, setting)| setting.as_str())
-            .collect();
-        EnforcementRow::new(field, format!("{mechanism} {}", settings.join(", ")), Evidence::ReadBack)
-    }
-
-    fn pids_row(&self, field: SpecField, pids: u32, created: Option<&Known>) -> EnforcementRow {
-        let evidence = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
-        let row = match self.pids_mechanism() {
-            PidsMechanism::UserLimit => EnforcementRow::new(
-                field,
-                format!("RLIMIT_NPROC = {pids} of the sandbox's own user"),
-                evidence,
-            ),
-            PidsMechanism::Namespace => EnforcementRow::new(
-                field,
-                format!("pid_max of the pid namespace, which leaves {pids} numbers"),
-                evidence,
-            ),
-            PidsMechanism::Cgroup => self.limit_row(field, Controller::Pids, &pids.to_string(), created),
-        };
-        EnforcementRow {
-            strength: Some("counts the sandbox's agent, and a shim for each running command".to_owned()),
-            ..row
-        }
-    }
-}
-
-/// What is known of a sandbox once it exists.
-struct Known {
-    landlock_abi: u32,
-    limits: Vec<Kept>,
 }
 
 /// A sandbox that has answered.
@@ -354,35 +242,6 @@ struct Provisioned {
     launcher: Arc<Launcher>,
     agent: std::os::fd::OwnedFd,
     cgroup: CgroupPlan,
-}
-
-/// A limit as the kernel keeps it: `memory.max = 67108864`.
-type Kept = (Controller, String);
-
-/// Reads every limit back: a kernel may take a value and keep another.
-fn read_back(cgroup: &CgroupPlan) -> Result<Vec<Kept>> {
-    cgroup
-        .to_read_back()
-        .map(|(controller, path, asked)| {
-            let kept = std::fs::read_to_string(path)
-                .map_err(|error| unexpected(CREATE, "read a limit back", error).terminal())?;
-            let kept = kept.trim();
-            if !is_at_most(kept, asked) {
-                let message = format!("{} is {kept} instead of {asked}", path.display());
-                return Err(Error::refused(SCHEME, controller.field(), message));
-            }
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok((*controller, format!("{name} = {kept}")))
-        })
-        .collect()
-}
-
-/// Memory limits are kept in whole pages, so the kernel may lower one; nothing may be higher.
-fn is_at_most(kept: &str, asked: &str) -> bool {
-    match (kept.parse::<u64>(), asked.parse::<u64>()) {
-        (Ok(kept), Ok(asked)) => kept <= asked,
-        _ => kept == asked,
-    }
 }
 
 async fn ready(agent: &std::os::fd::OwnedFd, spec: &SandboxSpec) -> Result<u32> {
@@ -419,10 +278,6 @@ async fn ready(agent: &std::os::fd::OwnedFd, spec: &SandboxSpec) -> Result<u32> 
 
 fn workdir_of(spec: &SandboxSpec) -> Vec<u8> {
     spec.workdir().unwrap_or(view::WORKDIR).as_bytes().to_vec()
-}
-
-fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// What every command sees unless the spec says otherwise.
@@ -480,51 +335,12 @@ impl Backend for LocalBackend {
     }
 
     fn judge(&self, spec: &SandboxSpec) -> Result<Plan> {
-        let limits = spec.limits();
-        let hint = "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user \
-                    --scope -p Delegate=yes …); or drop the limit";
-        let no_cgroup = |field: SpecField, controller: Controller| {
-            let message = format!("no {} cgroup can be written by this process", controller.name());
-            Err(Error::refused(SCHEME, field, message).hint(hint))
-        };
-        // Asked one by one, because looking at the hierarchies costs time that most sandboxes need not spend.
-        if limits.memory.is_some() && self.hierarchies().mechanism(Controller::Memory).is_none() {
-            return no_cgroup(SpecField::Memory, Controller::Memory);
-        }
-        if limits.cpus.is_some() && self.hierarchies().mechanism(Controller::Cpu).is_none() {
-            return no_cgroup(SpecField::Cpus, Controller::Cpu);
-        }
-        if limits.pids.is_some_and(|pids| pids.get() < LEAST_PIDS) {
-            let message = format!("a command needs at least {LEAST_PIDS} processes, agent and shim included");
-            return Err(Error::refused(SCHEME, SpecField::Pids, message));
-        }
-        if !matches!(spec.network(), NetworkPolicy::Blocked) {
-            let field = match spec.network() {
-                NetworkPolicy::Allow(list) if !list.hosts().is_empty() => SpecField::AllowEgressTo,
-                NetworkPolicy::Allow(_) => SpecField::AllowEgressToCidrs,
-                _ => SpecField::Network,
-            };
-            return Err(Error::refused(
-                SCHEME,
-                field,
-                "it has no network stack to let anything out with yet, only a closed network",
-            )
-            .hint("block the network, or use another backend"));
-        }
-        judge_workdir(spec)?;
-        view::judge(&self.config, &workdir_of(spec))?;
-        let claimed = Capabilities {
-            memory_limit: true,
-            cpu_limit: true,
-            pids_limit: true,
-            ..self.fixed_capabilities()
-        };
-        claimed.refuse_unclaimed(SCHEME, spec)?;
+        self.refuse(spec)?;
         Ok(Plan { statement: self.statement(spec, None) })
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Created> {
-        self.judge(spec)?;
+        self.refuse(spec)?;
         let name = format!("sb-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
         let Some(id) = SandboxId::new(name.as_str()) else {
             return Err(unexpected(CREATE, "name it", std::io::ErrorKind::InvalidData.into()).terminal());
@@ -616,6 +432,50 @@ impl Backend for LocalBackend {
 }
 
 impl LocalBackend {
+    /// Every refusal, before anything is made (BK-02).
+    fn refuse(&self, spec: &SandboxSpec) -> Result<()> {
+        let limits = spec.limits();
+        let hint = "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user \
+                    --scope -p Delegate=yes …); or drop the limit";
+        let no_cgroup = |field: SpecField, controller: Controller| {
+            let message = format!("no {} cgroup can be written by this process", controller.name());
+            Err(Error::refused(SCHEME, field, message).hint(hint))
+        };
+        // Asked one by one, because looking at the hierarchies costs time that most sandboxes need not spend.
+        if limits.memory.is_some() && self.hierarchies().mechanism(Controller::Memory).is_none() {
+            return no_cgroup(SpecField::Memory, Controller::Memory);
+        }
+        if limits.cpus.is_some() && self.hierarchies().mechanism(Controller::Cpu).is_none() {
+            return no_cgroup(SpecField::Cpus, Controller::Cpu);
+        }
+        if limits.pids.is_some_and(|pids| pids.get() < LEAST_PIDS) {
+            let message = format!("a command needs at least {LEAST_PIDS} processes, agent and shim included");
+            return Err(Error::refused(SCHEME, SpecField::Pids, message));
+        }
+        if !matches!(spec.network(), NetworkPolicy::Blocked) {
+            let field = match spec.network() {
+                NetworkPolicy::Allow(list) if !list.hosts().is_empty() => SpecField::AllowEgressTo,
+                NetworkPolicy::Allow(_) => SpecField::AllowEgressToCidrs,
+                _ => SpecField::Network,
+            };
+            return Err(Error::refused(
+                SCHEME,
+                field,
+                "it has no network stack to let anything out with yet, only a closed network",
+            )
+            .hint("block the network, or use another backend"));
+        }
+        judge_workdir(spec)?;
+        view::judge(&self.config, &workdir_of(spec))?;
+        let claimed = Capabilities {
+            memory_limit: true,
+            cpu_limit: true,
+            pids_limit: true,
+            ..self.fixed_capabilities()
+        };
+        claimed.refuse_unclaimed(SCHEME, spec)
+    }
+
     /// What does not depend on this machine's cgroups.
     fn fixed_capabilities(&self) -> Capabilities {
         Capabilities {

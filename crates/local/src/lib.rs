@@ -13,6 +13,7 @@ mod probe;
 mod run;
 mod sandbox;
 mod seccomp;
+mod statement;
 mod sys;
 mod terminal;
 mod transport;
