@@ -25,7 +25,9 @@ Usage: cargo xtask TASK
 
   test             everything that must hold: format, import arrows, licences, lints, docs, tests as root and as a user
   test --quick     the inner loop: format, import arrows, lints, tests
-  test --machines  the local backend's tests and `ringfence doctor` on emulated Debian 12 and 13 machines
+  test --machines [bookworm|trixie]
+                   the local backend's tests and `ringfence doctor` on emulated Debian 12 and 13 machines, or on one of
+                   them; about twenty minutes for each
   deps             the import arrows, the home of `unsafe`, and who reads the environment
   bench [--quick]  measures against the peers installed here and writes docs/performance.md
 ";
@@ -45,7 +47,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["test"] => test::full(),
         ["test", "--quick"] => test::quick(),
-        ["test", "--machines"] => machines::run(),
+        ["test", "--machines", wanted @ ..] => machines::run(wanted),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
         ["bench"] => tables::bench(false),
         ["bench", "--quick"] => tables::bench(true),

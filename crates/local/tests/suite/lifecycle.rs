@@ -13,14 +13,25 @@ use rustix::process::{Pid, Signal};
 
 use super::support::{
     Box, Marker, Said, assert_took, cgroups, cgroups_made_by, cgroups_of, children_of, ended, has_cgroups,
-    is_alone, mounts, path, program, shell, timed, until,
+    is_alone, limits_processes, mounts, path, program, shell, slowness, timed, until,
 };
 
 /// Selects what this program does as an owner that is going to be killed.
 const ROLE: &str = "RINGFENCE_TEST_ROLE";
 
-fn few_pids() -> SandboxSpec {
+/// Few processes where they can be limited: what these tests start is little, and the limit gives a sandbox a control group.
+async fn few_pids(backend: &LocalBackend) -> SandboxSpec {
+    if !limits_processes(backend).await {
+        return SandboxSpec::new();
+    }
     SandboxSpec::new().with_limits(Limits { pids: Some(Pids::new(64).unwrap()), ..Limits::default() })
+}
+
+/// A sandbox of a backend of its own.
+async fn small_box() -> Box {
+    let backend = LocalBackend::new(LocalConfig::default());
+    let id = backend.create(&few_pids(&backend).await).await.unwrap().id;
+    Box { backend, id }
 }
 
 /// Another process of this test program that owns sandboxes.
@@ -91,13 +102,14 @@ fn kill(pid: u32) {
 async fn owner() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let backend = Arc::new(LocalBackend::new(LocalConfig::default()));
+    let spec = few_pids(&backend).await;
     match role.as_str() {
         // Five sandboxes, each with a command and with processes that a command left behind.
         "five" => {
             let marker = Marker::new();
             let mut calls = Vec::new();
             for _ in 0..5 {
-                let id = backend.create(&few_pids()).await.unwrap().id;
+                let id = backend.create(&spec).await.unwrap().id;
                 let left = shell(
                     &format!("setsid sh -c 'trap \"\" TERM HUP; sleep {marker} & sleep {marker}' &"),
                     60.0,
@@ -115,7 +127,7 @@ async fn owner() {
             let lost = results.iter().all(|result| result.sandbox_lost && result.ending == Ending::Unknown);
             println!("@lost {lost}");
             // The next sandbox gets a launcher of its own.
-            let id = backend.create(&few_pids()).await.unwrap().id;
+            let id = backend.create(&spec).await.unwrap().id;
             let said = backend.run_command(&id, shell("echo on", 10.0)).await.unwrap();
             println!("@said {}", said.stdout.text());
             backend.destroy(&id).await.unwrap();
@@ -125,12 +137,12 @@ async fn owner() {
         "churn" => {
             let churn = || async {
                 loop {
-                    let id = backend.create(&few_pids()).await.unwrap().id;
+                    let id = backend.create(&spec).await.unwrap().id;
                     backend.run_command(&id, program(&["true"])).await.unwrap();
                     backend.destroy(&id).await.unwrap();
                 }
             };
-            backend.create(&few_pids()).await.unwrap();
+            backend.create(&spec).await.unwrap();
             println!("@churning .");
             tokio::join!(churn(), churn(), churn(), churn());
         }
@@ -212,7 +224,7 @@ async fn lc_twenty_sandboxes_at_once() {
 #[tokio::test]
 async fn lc_nothing_is_left_after_destroy() {
     let before = mounts();
-    let sandbox = Box::with(few_pids()).await;
+    let sandbox = small_box().await;
     let marker = Marker::new();
     sandbox.prepare(&format!("setsid nohup sleep {marker} > /dev/null 2>&1 &")).await;
     let own = cgroups_of(marker.sleeper().await);
@@ -225,7 +237,7 @@ async fn lc_nothing_is_left_after_destroy() {
 
 #[tokio::test]
 async fn lc_the_end_of_the_backend_is_the_end_of_its_sandboxes() {
-    let sandbox = Box::with(few_pids()).await;
+    let sandbox = small_box().await;
     let marker = Marker::new();
     sandbox.prepare(&format!("sleep {marker} &")).await;
     let own = cgroups_of(marker.sleeper().await);
@@ -240,12 +252,12 @@ async fn lc_a_creation_that_is_dropped_leaves_nothing() {
         return;
     }
     let backend = LocalBackend::new(LocalConfig::default());
+    let spec = few_pids(&backend).await;
     // So that the launcher is there.
-    let id = backend.create(&few_pids()).await.unwrap().id;
+    let id = backend.create(&spec).await.unwrap().id;
     let launcher: Vec<u32> = children_of(std::process::id());
     let sandboxes = || launcher.iter().flat_map(|pid| children_of(*pid)).count();
     let own = || cgroups_made_by(std::process::id()).len();
-    let spec = few_pids();
     let (processes, directories) = (sandboxes(), own());
     for micros in (0..4000).step_by(200) {
         tokio::select! {
@@ -298,7 +310,7 @@ async fn p_27_a_launcher_that_is_killed_takes_its_sandboxes_along() {
     // Nobody was left to remove the directories; the next owner does.
     owner.tell("end");
     owner.child.wait().unwrap();
-    drop(Box::with(few_pids()).await);
+    drop(small_box().await);
     assert_eq!(cgroups_made_by(owner.child.id()), BTreeSet::new());
 }
 
@@ -310,7 +322,7 @@ async fn p_27_owner_and_launcher_killed_together_leave_no_process() {
     kill(owner.launcher());
     owner.kill();
     assert!(marker.dies_within(1.0).await, "{:?}", marker.processes());
-    drop(Box::with(few_pids()).await);
+    drop(small_box().await);
     assert_eq!(cgroups_made_by(owner.child.id()), BTreeSet::new());
 }
 
@@ -355,13 +367,15 @@ async fn p_25_a_launcher_killed_at_any_moment_of_creation_leaves_no_process() {
 
 #[tokio::test]
 async fn p_119_a_lifetime_ends_the_sandbox_and_not_before() {
-    let spec = few_pids().with_lifetime(Duration::from_millis(1200)).unwrap();
-    let sandbox = Box::with(spec).await;
-    let other = Box::new().await;
+    let other = small_box().await;
+    let lifetime = Duration::from_millis(1200).mul_f64(slowness());
+    let spec = few_pids(&other.backend).await.with_lifetime(lifetime).unwrap();
     let marker = Marker::new();
+    let (sandbox, created) = timed(Box::with(spec)).await;
     let (result, took) = timed(sandbox.request(shell(&format!("echo on; sleep {marker}"), 60.0))).await;
     assert_eq!(result, CommandResult { sandbox_lost: true, ..ended(Ending::Unknown, "on\n", "") });
-    assert_took(took, 1.0, 1.2);
+    // It begins at some moment of the creation.
+    assert_took(created + took, lifetime.as_secs_f64(), (lifetime + created).as_secs_f64());
     assert!(marker.dies_within(0.5).await);
     let after = sandbox.backend.run_command(&sandbox.id, shell("true", 1.0)).await.unwrap_err();
     assert_eq!(*after.kind(), ErrorKind::SandboxLost);

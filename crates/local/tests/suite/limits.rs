@@ -9,8 +9,8 @@ use ringfence_core::{
 use ringfence_local::{LocalBackend, LocalConfig};
 
 use super::support::{
-    Box, Marker, Said, facts, has_cgroups, has_program, is_alone, is_root, limit, seconds, shell, timed,
-    until,
+    Box, Marker, Said, facts, has_cgroups, has_process_limit, has_program, is_alone, is_root, limit, seconds,
+    shell, slowness, timed, until,
 };
 
 /// Tells tests that this process was started without a view of control groups.
@@ -94,6 +94,10 @@ async fn p_115_a_child_that_was_ended_by_the_limit_is_not_the_next_commands_faul
 
 #[tokio::test]
 async fn p_114_a_status_of_its_own_choosing_survives_the_process_limit() {
+    const TEST: &str = "p_114_a_status_of_its_own_choosing_survives_the_process_limit";
+    if !has_program(TEST, "/usr/bin/python3") || !has_process_limit(TEST).await {
+        return;
+    }
     let sandbox = Box::limited(pids(8)).await;
     let program = "import os, sys
 try:
@@ -102,9 +106,6 @@ try:
 except OSError:
     sys.exit(42)
 ";
-    if !has_program("p_114_a_status_of_its_own_choosing_survives_the_process_limit", "/usr/bin/python3") {
-        return;
-    }
     let request = super::support::program(&["/usr/bin/python3", "-c", program]);
     assert_eq!(sandbox.request(request).await.ending, Ending::Exited(42));
 }
@@ -140,12 +141,16 @@ async fn p_115_files_count_as_memory() {
 
 #[tokio::test]
 async fn p_114_a_process_limit_is_exact() {
+    if !has_process_limit("p_114_a_process_limit_is_exact").await {
+        return;
+    }
     let sandbox = Box::limited(pids(20)).await;
     let marker = Marker::new();
     // Agent, shim and this shell count: 17 are left.
     let fill = format!("for i in $(seq 30); do sleep {marker} & done; wait; exit 1");
     let filled = async {
-        let result = sandbox.request(CommandRequest::shell(fill, seconds(3.0), limit(1000))).await;
+        let result =
+            sandbox.request(CommandRequest::shell(fill, seconds(3.0 * slowness()), limit(1000))).await;
         (result.ending, result.sandbox_lost)
     };
     let watched = async {
@@ -169,6 +174,9 @@ async fn p_114_a_process_limit_is_exact() {
 
 #[tokio::test]
 async fn p_114_a_process_limit_stays_exact_after_many_processes() {
+    if !has_process_limit("p_114_a_process_limit_stays_exact_after_many_processes").await {
+        return;
+    }
     let sandbox = Box::limited(pids(20)).await;
     // More than the numbers that the kernel reserves for the first round.
     sandbox.prepare("for i in $(seq 700); do /bin/true; done").await;
@@ -181,6 +189,9 @@ async fn p_114_a_process_limit_stays_exact_after_many_processes() {
 
 #[tokio::test]
 async fn p_114_a_command_that_cannot_start_says_why() {
+    if !has_process_limit("p_114_a_command_that_cannot_start_says_why").await {
+        return;
+    }
     let sandbox = Box::limited(pids(4)).await;
     assert_eq!(sandbox.run("/bin/true; echo $?").await, Said::ok("0\n"));
     let marker = Marker::new();
@@ -206,6 +217,9 @@ async fn p_114_a_command_that_cannot_start_says_why() {
 
 #[tokio::test]
 async fn p_114_a_handled_refusal_is_not_the_next_commands_fault() {
+    if !has_process_limit("p_114_a_handled_refusal_is_not_the_next_commands_fault").await {
+        return;
+    }
     let sandbox = Box::limited(pids(8)).await;
     let busy = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2 & done 2> /dev/null; wait; true";
     let said = sandbox.run(busy).await;
@@ -309,6 +323,9 @@ async fn sp_a_processor_limit_is_read_back() {
 
 #[tokio::test]
 async fn sp_a_process_limit_is_stated_as_it_is_enforced() {
+    if !has_process_limit("sp_a_process_limit_is_stated_as_it_is_enforced").await {
+        return;
+    }
     let row = row(pids(64), SpecField::Pids).await;
     let strength = "counts the sandbox's agent, and a shim for each running command";
     assert_eq!(row.strength.as_deref(), Some(strength));
@@ -355,6 +372,9 @@ async fn p_114_without_a_limit_a_sandbox_with_its_own_user_has_a_default_one() {
 
 #[tokio::test]
 async fn sp_two_backends_of_one_process_limit_their_sandboxes_apart() {
+    if !has_process_limit("sp_two_backends_of_one_process_limit_their_sandboxes_apart").await {
+        return;
+    }
     let (one, other) = (Box::limited(pids(30)).await, Box::limited(pids(40)).await);
     let hold = Marker::new();
     one.prepare(&format!("for i in $(seq 25); do sleep {hold} & done")).await;

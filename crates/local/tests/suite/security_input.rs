@@ -10,7 +10,7 @@ use ringfence_local::LocalConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::security_support::{has_python, inside, is_root, lines, outside, script};
-use super::support::{Box, Said, program, shell};
+use super::support::{Box, Marker, Said, program, shell, until};
 
 /// The names of all properties anywhere in a schema.
 fn properties(schema: &serde_json::Value) -> BTreeSet<String> {
@@ -258,12 +258,32 @@ async fn s_51_signals_of_a_terminal_stay_on_it() {
         env: EnvMap::new([("TERM", "dumb"), ("PS1", "> ")]).unwrap(),
     };
     let mut terminal = sandbox.backend.open_terminal(&sandbox.id, request).await.unwrap();
-    // ^C, ^Z and ^\ to a command, then a window change and the end by hand.
-    for keys in [&b"sleep 60\n"[..], b"\x03", b"sleep 61\n", b"\x1a", b"sleep 62\n", b"\x1c", b"kill -9 0\n"]
+    // ^C, ^\ and ^Z to a command, then the end by hand. A shell that has not yet said anything may not yet have chosen what
+    // signals mean to it, and a command that does not yet run gets none.
+    let mut shown = Vec::new();
+    for (number, (key, ends)) in [(b"\x03", true), (b"\x1c", true), (b"\x1a", false)].into_iter().enumerate()
     {
-        terminal.input.write_all(keys).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        terminal.input.write_all(format!("echo be''gun{number}\n").as_bytes()).await.unwrap();
+        let begun = format!("begun{number}");
+        let said = async {
+            while !String::from_utf8_lossy(&shown).contains(&begun) {
+                assert!(terminal.output.read_buf(&mut shown).await.unwrap() > 0);
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(30), said).await;
+        assert!(in_time.is_ok(), "{}", String::from_utf8_lossy(&shown));
+        let marker = Marker::new();
+        terminal.input.write_all(format!("sleep {marker}\n").as_bytes()).await.unwrap();
+        let sleeper = marker.sleeper().await;
+        terminal.input.write_all(key).await.unwrap();
+        let state = || {
+            let status = std::fs::read_to_string(format!("/proc/{sleeper}/status")).unwrap_or_default();
+            status.lines().find_map(|line| line.strip_prefix("State:\t")).map(|state| state[..1].to_owned())
+        };
+        let expected = if ends { None } else { Some("T".to_owned()) };
+        assert!(until(10.0, || state() == expected).await, "{key:?}: {:?}", state());
     }
+    terminal.input.write_all(b"kill -9 0\n").await.unwrap();
     let ending =
         tokio::time::timeout(Duration::from_secs(10), terminal.control.wait()).await.unwrap().unwrap();
     assert_eq!(ending, Ending::Signalled(9));

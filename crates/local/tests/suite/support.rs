@@ -5,20 +5,23 @@ use std::fs;
 use std::future::Future;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_core::{
     Backend, CommandRequest, CommandResult, Ending, Error, ErrorKind, GuestPath, Invocation, Limits,
-    OutputLimit, SandboxId, SandboxSpec, Timeout,
+    OutputLimit, Pids, SandboxId, SandboxSpec, Timeout,
 };
 use ringfence_local::{LocalBackend, LocalConfig};
 
 /// Names the file that a test appends to when a primitive is missing; see `xtask/src/skips.rs`.
 const SKIP_LOG: &str = "RINGFENCE_TEST_SKIP_LOG";
 
-/// What a busy machine may add to a time that a test asserts.
-pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+/// What a busy machine may add to a time that a test asserts, see [`slowness`].
+const SLACK: Duration = Duration::from_millis(1500);
+/// The first Linux on which a plain user can limit the numbers of a process id namespace.
+const LINUX_WITH_PID_MAX: (u32, u32) = (6, 14);
 
 /// A backend with one sandbox.
 #[derive(Debug)]
@@ -51,6 +54,24 @@ impl Said {
 
 pub(crate) fn seconds(seconds: f64) -> Timeout {
     Timeout::from_secs_f64(seconds).unwrap()
+}
+
+/// By how much this machine is slower than the times in these tests take for granted, and at least 1: measured once, by
+/// how long the start of a program takes outside of any sandbox.
+pub(crate) fn slowness() -> f64 {
+    const EXPECTED: f64 = 0.004;
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        let mut starts: Vec<Duration> = (0..5)
+            .map(|_| {
+                let started = Instant::now();
+                assert!(std::process::Command::new("true").status().unwrap().success());
+                started.elapsed()
+            })
+            .collect();
+        starts.sort_unstable();
+        (starts[2].as_secs_f64() / EXPECTED).max(1.0)
+    })
 }
 
 pub(crate) fn limit(bytes: usize) -> OutputLimit {
@@ -137,16 +158,17 @@ pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     (work.await, started.elapsed())
 }
 
-/// Asserts that something took from `least` to `most` seconds, and what a busy machine adds.
+/// Asserts that something took from `least` to `most` seconds, and what a busy or slow machine adds.
 #[track_caller]
 pub(crate) fn assert_took(took: Duration, least: f64, most: f64) {
     assert!(took >= Duration::from_secs_f64(least), "{took:?} is less than {least} s");
-    assert!(took <= Duration::from_secs_f64(most) + SLACK, "{took:?} is more than {most} s");
+    let slack = SLACK.mul_f64(slowness());
+    assert!(took <= Duration::from_secs_f64(most) + slack, "{took:?} is more than {most} s and {slack:?}");
 }
 
-/// Looks every few milliseconds until `done`, at most `most_seconds`.
+/// Looks every few milliseconds until `done`, at most `most_seconds` of a machine that is not slow.
 pub(crate) async fn until(most_seconds: f64, mut done: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs_f64(most_seconds);
+    let deadline = Instant::now() + Duration::from_secs_f64(most_seconds * slowness());
     while Instant::now() < deadline {
         if done() {
             return true;
@@ -270,6 +292,41 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn has_cgroups() -> bool {
     let claimed = LocalBackend::new(LocalConfig::default()).capabilities();
     claimed.memory_limit && claimed.cpu_limit
+}
+
+/// Whether processes of a sandbox can be limited. Where not, that is a refusal which names the limit, and only ever a plain
+/// user on an older kernel who meets it.
+pub(crate) async fn limits_processes(backend: &LocalBackend) -> bool {
+    let limits = Limits { pids: Some(Pids::new(64).unwrap()), ..Limits::default() };
+    let spec = SandboxSpec::new().with_limits(limits);
+    let error = match backend.create(&spec).await {
+        Ok(created) => {
+            backend.destroy(&created.id).await.unwrap();
+            return true;
+        }
+        Err(error) => error,
+    };
+    let expected = (ErrorKind::Refused, true, Some("pids".to_owned()));
+    assert_eq!(facts(&error, "field"), expected, "{error:?}");
+    assert_eq!(facts(&backend.judge(&spec).unwrap_err(), "field"), expected);
+    assert!(!is_root() && !has_cgroups() && linux() < LINUX_WITH_PID_MAX, "{error:?}");
+    false
+}
+
+/// Whether processes can be limited; where not, the test is skipped: what it starts would be the host's to bear.
+pub(crate) async fn has_process_limit(test: &str) -> bool {
+    let has = limits_processes(&LocalBackend::new(LocalConfig::default())).await;
+    if !has {
+        skip(test, "a limit on processes");
+    }
+    has
+}
+
+/// Major and minor version of the kernel.
+fn linux() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 /// Says that a test cannot run here, where that is counted.
