@@ -91,6 +91,7 @@ Exit status:
   the command's own, or 128 + n if signal n ended it
   124  the timeout passed (1 h where none is given), or the sandbox's lifetime
   137  the memory limit ended it
+  1    the limit of processes kept it from going on
   125  ringfence failed, refused, or was called with bad arguments
   126  the program cannot be executed    127  it was not found
   130  SIGINT, 143  SIGTERM: the sandbox is ended first; a second signal does not wait for it
@@ -161,14 +162,15 @@ pub(crate) struct RunArgs {
     /// End the command after this time: seconds, or 30s, 2m, "1h 30m" [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse::timeout, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Timeout>,
-    /// Copy a file or directory into the sandbox first; without DST under its own name. Can be repeated
+    /// Copy a file or directory into the sandbox first; without DST under its own name. What is executable stays
+    /// so, other permissions are not kept. Can be repeated
     #[arg(long, value_name = "SRC[:DST]", value_parser = OsStringValueParser::new().try_map(parse::input))]
     pub(crate) input: Vec<Input>,
     /// Print one JSON object at the end instead of the streams
     #[arg(long)]
     pub(crate) json: bool,
     /// With --json: keep this much of the end of each stream [default: 1MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse::output_limit)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::output_limit, allow_hyphen_values = true)]
     pub(crate) output_limit: Option<ByteSize>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -245,7 +247,7 @@ pub(crate) struct SpecArgs {
     #[arg(long, conflicts_with_all = ["allow_host", "allow_cidr"])]
     pub(crate) block_network: bool,
     /// Ceiling on memory, e.g. 512MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::size, allow_hyphen_values = true)]
     pub(crate) memory: Option<ByteSize>,
     /// Ceiling on processors, e.g. 2 or 0.5
     #[arg(long, value_name = "NUMBER", value_parser = parse::cpus, allow_hyphen_values = true)]
@@ -254,10 +256,10 @@ pub(crate) struct SpecArgs {
     #[arg(long, value_name = "NUMBER", value_parser = parse::pids, allow_hyphen_values = true)]
     pub(crate) pids: Option<Pids>,
     /// Ceiling on what can be stored, e.g. 1GiB
-    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::size, allow_hyphen_values = true)]
     pub(crate) disk: Option<ByteSize>,
     /// Working directory in the sandbox, absolute
-    #[arg(long, value_name = "DIR", value_parser = parse::workdir)]
+    #[arg(long, value_name = "DIR", value_parser = parse::workdir, allow_hyphen_values = true)]
     pub(crate) workdir: Option<String>,
     /// End the sandbox after this time, whatever runs in it
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]

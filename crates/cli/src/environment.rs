@@ -64,6 +64,9 @@ pub(crate) const NAMES: [&str; 16] = [
     LOG,
 ];
 
+/// Those whose empty value is refused: whoever set it believes that there is a ceiling.
+const CEILINGS: [&str; 7] = [TIMEOUT, OUTPUT_LIMIT, MEMORY, CPUS, PIDS, DISK, LIFETIME];
+
 /// What the environment says.
 #[derive(Debug, Default)]
 pub(crate) struct Environment {
@@ -102,6 +105,12 @@ impl Environment {
                     let value = value
                         .into_string()
                         .map_err(|_| Failure::new(format!("the value of {known} is not UTF-8")))?;
+                    if value.is_empty() && CEILINGS.contains(&known) {
+                        return Err(Failure::new(format!(
+                            "{known} is set but empty, which is no limit at all"
+                        ))
+                        .hint(format!("give it a value, or unset {known}")));
+                    }
                     if !value.is_empty() {
                         environment.ours.insert(known, value);
                     }
@@ -115,7 +124,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Returns one of [`NAMES`]; unset and empty are the same.
+    /// Returns one of [`NAMES`]; unset and empty are the same where empty is not refused.
     pub(crate) fn get(&self, name: &'static str) -> Option<&str> {
         self.ours.get(name).map(String::as_str)
     }
@@ -186,6 +195,15 @@ mod tests {
         }
         assert!(read(&[("RINGFENCE_SOMETHING", "1")]).unwrap_err().hint_text().unwrap().contains("config"));
         assert!(read(&[("RINGFENCE_TEST_ANYTHING", "1")]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_ceiling_is_refused_and_other_empty_values_are_unset() {
+        for name in CEILINGS {
+            let told = format!("{name} is set but empty, which is no limit at all");
+            assert_eq!(read(&[(name, "")]).unwrap_err().to_string(), told);
+        }
+        assert_eq!(read(&[(LOG, "")]).unwrap().get(LOG), None);
     }
 
     #[test]

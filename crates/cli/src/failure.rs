@@ -1,11 +1,16 @@
 //! What the person reads when something did not work: what failed, who asked for it, what to try.
 
+use std::error::Error as StdError;
 use std::fmt;
 
 use ringfence::SpecField;
 use serde_json::{Value, json};
 
 use crate::exit;
+
+/// What helps against `EFBIG`.
+pub(crate) const FILE_SIZE_HINT: &str =
+    "`ulimit -f unlimited` before: the limit on the size of files also holds for what ringfence writes";
 
 /// A failure on its way to standard error and the exit status.
 #[derive(Debug)]
@@ -57,6 +62,23 @@ impl Failure {
         self.status
     }
 
+    /// Sets the kind in the JSON form.
+    pub(crate) fn with_kind(mut self, kind: &'static str) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Returns the kind in the JSON form.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Puts what was being done in front.
+    pub(crate) fn during(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Returns the spec field that was refused.
     pub(crate) fn field(&self) -> Option<SpecField> {
         self.field
@@ -87,15 +109,25 @@ impl fmt::Display for Failure {
 
 impl From<ringfence::Error> for Failure {
     fn from(error: ringfence::Error) -> Self {
+        let hint = if is_file_size_limit(&error) { Some(FILE_SIZE_HINT) } else { error.hint_text() };
         Self {
             message: error.summary().to_string(),
-            hint: error.hint_text().map(str::to_owned),
+            hint: hint.map(str::to_owned),
             kind: error.kind().name(),
             field: error.field(),
             backend: Some(error.backend().to_owned()).filter(|name| !name.is_empty()),
             status: exit::OURS,
         }
     }
+}
+
+/// Whether our own limit on the size of files is behind an error.
+fn is_file_size_limit(error: &ringfence::Error) -> bool {
+    let causes =
+        std::iter::successors(StdError::source(error), |cause: &&(dyn StdError + 'static)| (*cause).source());
+    causes
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.raw_os_error() == Some(rustix::io::Errno::FBIG.raw_os_error()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::console;
 use crate::environment::{self, Environment};
 use crate::failure::{Failure, Result};
 
@@ -27,8 +28,22 @@ pub(crate) fn start_warnings(environment: &Environment) -> Result<()> {
     install(Targets::new().with_default(tracing_subscriber::filter::LevelFilter::WARN))
 }
 
+/// Takes whole lines to where everything of ours is written, so that a stalled reader of the log cannot hold anything up.
+struct Lines;
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        console::stderr(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn install(filter: Targets) -> Result<()> {
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Lines).with_ansi(false);
     tracing_subscriber::registry()
         .with(filter)
         .with(lines)

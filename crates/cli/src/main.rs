@@ -21,17 +21,23 @@ use clap::error::ErrorKind;
 
 use crate::args::Command;
 use crate::environment::Environment;
+use crate::failure::Result;
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    let status = match args::parse() {
+    let result = signals::survive_file_size_limit().and_then(|()| match args::parse() {
         Ok(command) => dispatch(command, started),
         Err(error) => refuse_arguments(&error),
-    };
+    });
+    let status = result.unwrap_or_else(|failure| {
+        console::failure(&failure);
+        failure.status()
+    });
     ExitCode::from(status)
 }
 
-fn dispatch(command: Command, started: Instant) -> u8 {
+fn dispatch(command: Command, started: Instant) -> Result<u8> {
+    let json = matches!(&command, Command::Run(args) if args.json);
     let result = Environment::read().and_then(|environment| {
         log::start(&environment)?;
         match command {
@@ -40,25 +46,27 @@ fn dispatch(command: Command, started: Instant) -> u8 {
             Command::Demo(args) => commands::demo::run(&args, &environment),
             Command::Doctor(args) => commands::doctor::run(&args, &environment),
             Command::Config(args) => commands::config::run(&args, &environment),
-            Command::Completions(args) => Ok(commands::completions::run(&args)),
+            Command::Completions(args) => commands::completions::run(&args),
         }
     });
-    result.unwrap_or_else(|failure| {
-        console::failure(&failure);
-        failure.status()
-    })
+    match result {
+        Err(failure) if json => commands::run::print_failure(&failure),
+        other => other,
+    }
 }
 
 /// Shows what clap has to say. Subcommands that return the status of a command use 125, so that none is imitated.
-fn refuse_arguments(error: &clap::Error) -> u8 {
-    let text = error.render();
+fn refuse_arguments(error: &clap::Error) -> Result<u8> {
+    let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match console::stdout(text.to_string().as_bytes()) {
-            Ok(()) => exit::OK,
-            Err(console::Closed) => exit::READER_GONE,
-        };
+        return commands::print(&text, exit::OK, None);
     }
-    console::stderr(text.to_string().as_bytes());
-    let runs_a_command = std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "shell");
-    if runs_a_command { exit::OURS } else { exit::USAGE }
+    console::stderr(console::printable_lines(&text).as_bytes());
+    let mut args = std::env::args_os().skip(1);
+    let name = args.next();
+    let is = |known: &str| name.as_deref().is_some_and(|name| name == known);
+    if is("run") && args.take_while(|arg| arg != "--").any(|arg| arg == "--json") {
+        return commands::run::print_usage_fault(&text);
+    }
+    Ok(if is("run") || is("shell") { exit::OURS } else { exit::USAGE })
 }

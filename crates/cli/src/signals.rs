@@ -7,8 +7,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH, SIGXFSZ};
 use tokio::net::UnixStream;
 
 use crate::exit;
@@ -33,13 +35,30 @@ impl Interrupt {
     }
 }
 
-/// The signals that end ringfence. Made inside the runtime.
+/// A descriptor that is readable while its signal has not been taken by [`Signals::next`].
+pub(crate) type Pending = (Interrupt, OwnedFd);
+
+/// From when [`Signals`] exist. Until then a signal ends the process as it ends any other.
+static PENDING: OnceLock<[Pending; 2]> = OnceLock::new();
+
+/// Returns what a wait outside of the runtime has to watch besides what it waits for.
+pub(crate) fn pending() -> &'static [Pending] {
+    PENDING.get().map_or(&[], <[Pending; 2]>::as_slice)
+}
+
+/// Lets a write beyond the limit on the size of files fail, where it would end the process without a word. A handler
+/// and not "ignored", which programs started from here would inherit.
+pub(crate) fn survive_file_size_limit() -> Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
+        .map(|_| ())
+        .map_err(|error| Failure::new(format!("catch signals: {error}")))
+}
+
+/// The signals that end ringfence. Made inside the runtime, once.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: UnixStream,
     terminate: UnixStream,
-    /// Readable while a signal has not been taken by [`Self::next`].
-    pending: Vec<OwnedFd>,
 }
 
 impl Signals {
@@ -51,12 +70,9 @@ impl Signals {
     fn open() -> io::Result<Self> {
         let (interrupt, interrupt_pending) = subscribe(SIGINT)?;
         let (terminate, terminate_pending) = subscribe(SIGTERM)?;
-        Ok(Self { interrupt, terminate, pending: vec![interrupt_pending, terminate_pending] })
-    }
-
-    /// Takes the descriptors that are readable while a signal is pending.
-    pub(crate) fn take_pending(&mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.pending)
+        let pending = [(Interrupt::Interrupt, interrupt_pending), (Interrupt::Terminate, terminate_pending)];
+        PENDING.set(pending).map_err(|_| io::Error::other("they are caught already"))?;
+        Ok(Self { interrupt, terminate })
     }
 
     /// Waits for the next signal.

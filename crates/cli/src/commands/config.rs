@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::args::ConfigArgs;
 use crate::commands::{print, print_json};
+use crate::console::printable;
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::Result;
@@ -17,14 +18,16 @@ pub(crate) fn run(args: &ConfigArgs, environment: &Environment) -> Result<u8> {
     let rows = Settings::load(&args.spec, RunFlags::default(), environment)?.rows()?;
     if args.json {
         let settings: Vec<Value> = rows.iter().map(to_json).collect();
-        return Ok(print_json(&json!({"version": VERSION, "settings": settings}), exit::OK));
+        return print_json(&json!({"version": VERSION, "settings": settings}), exit::OK, None);
     }
-    let cells: Vec<[String; 3]> =
-        rows.iter().map(|row| [row.key.clone(), shown(&row.value), row.origin.to_string()]).collect();
+    let cells: Vec<[String; 3]> = rows
+        .iter()
+        .map(|row| [&row.key, &shown(&row.value), &row.origin.place].map(|cell| printable(cell)))
+        .collect();
     let width = |column: usize| cells.iter().map(|cell| cell[column].chars().count()).max().unwrap_or(0);
     let (keys, values) = (width(0), width(1));
     let lines = cells.iter().map(|[key, value, origin]| format!("{key:keys$}  {value:values$}  {origin}\n"));
-    Ok(print(&lines.collect::<String>(), exit::OK))
+    print(&lines.collect::<String>(), exit::OK, None)
 }
 
 fn shown(value: &Value) -> String {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::args::DemoArgs;
 use crate::commands::{print, runtime};
-use crate::console::{self, Closed, printable};
+use crate::console::{self, Unwritten, printable, printable_lines};
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::Result;
@@ -52,10 +52,10 @@ pub(crate) fn run(args: &DemoArgs, environment: &Environment) -> Result<u8> {
         signals.shield(&mut interrupt, session.close()).await;
         Ok(match (interrupt.map(Interrupt::status), played) {
             (Some(status), _) => status,
-            (None, Err(Closed)) => exit::READER_GONE,
+            (None, Err(why)) => why.status()?,
             (None, Ok(false)) => exit::UNFIT,
             (None, Ok(true)) => {
-                print(&format!("done, sandbox destroyed  ({})\n", shown(clock.elapsed())), exit::OK)
+                print(&format!("done, sandbox destroyed  ({})\n", shown(clock.elapsed())), exit::OK, None)?
             }
         })
     });
@@ -110,8 +110,13 @@ const SHELL: Script = Script {
 };
 
 /// Returns whether everything came out as it should.
-async fn play(session: &Session, backend: &str, resolves_nothing: bool) -> std::result::Result<bool, Closed> {
-    console::stdout(format!("An agent's run on `{backend}`: four tools, one sandbox.\n\n").as_bytes())?;
+async fn play(
+    session: &Session,
+    backend: &str,
+    resolves_nothing: bool,
+) -> std::result::Result<bool, Unwritten> {
+    let title = format!("An agent's run on `{}`: four tools, one sandbox.\n\n", printable(backend));
+    console::stdout(title.as_bytes(), None)?;
     let look = Step::new(
         "What is there? The first call also makes the sandbox.",
         "run_command",
@@ -175,7 +180,7 @@ fn steps(script: &'static Script, resolves_nothing: bool) -> Vec<Step> {
 }
 
 /// Makes a call, shows it, and returns its structured result if it is what it should be.
-async fn perform(session: &Session, step: &Step) -> std::result::Result<Option<Value>, Closed> {
+async fn perform(session: &Session, step: &Step) -> std::result::Result<Option<Value>, Unwritten> {
     let clock = Instant::now();
     let answer = session.call(step.tool, &step.arguments).await;
     let elapsed = clock.elapsed();
@@ -186,14 +191,14 @@ async fn perform(session: &Session, step: &Step) -> std::result::Result<Option<V
         Ok(output) => (output.text, Some(output.structured)),
         Err(error) => (error.to_string(), None),
     };
-    for answer_line in printable(&answer_text).lines() {
+    for answer_line in printable_lines(&answer_text).lines() {
         line(&mut text, format_args!("    {answer_line}"));
     }
     let result = structured.filter(|result| (step.expect)(result, elapsed));
     if result.is_none() {
         line(&mut text, format_args!("    ^ not what was expected"));
     }
-    console::stdout(format!("{text}\n").as_bytes())?;
+    console::stdout(format!("{text}\n").as_bytes(), None)?;
     Ok(result)
 }
 
@@ -205,7 +210,7 @@ fn call_text(step: &Step) -> String {
             _ => format!("{name}={value}"),
         })
         .collect();
-    format!("{}({})", step.tool, shown.join(", "))
+    printable(&format!("{}({})", step.tool, shown.join(", ")))
 }
 
 fn shown(duration: Duration) -> String {

@@ -39,10 +39,10 @@ pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<u8> {
         let document = json!({
             "version": VERSION, "ringfence": version, "can_isolate": can_isolate, "backends": backends,
         });
-        return Ok(print_json(&document, status));
+        return print_json(&document, status, None);
     }
     let text = if environment.utf8 { render(&probes, &UTF8) } else { ascii(&render(&probes, &ASCII)) };
-    Ok(print(&text, status))
+    print(&text, status, None)
 }
 
 fn to_json((scheme, report): &Probe) -> Value {
@@ -97,7 +97,7 @@ fn render_check(text: &mut String, check: &Check, marks: &Marks, name_width: usi
         Outcome::Absent => marks.absent,
         Outcome::Failed => marks.failed,
     };
-    let detail = printable(&check.detail).replace('\n', " ");
+    let detail = printable(&check.detail.replace('\n', " "));
     push(text, format_args!("  {mark} {:name_width$}  {detail}\n", check.name));
     let indent = " ".repeat(mark.chars().count() + 3);
     if check.outcome == Outcome::Works {

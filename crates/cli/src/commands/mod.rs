@@ -7,9 +7,12 @@ pub(crate) mod doctor;
 pub(crate) mod run;
 pub(crate) mod shell;
 
+use std::time::{Duration, Instant};
+
+use ringfence::{Ending, ErrorKind, SandboxSpec};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::console;
+use crate::console::{self, is_unprintable};
 use crate::exit;
 use crate::failure::{Failure, Result};
 
@@ -21,15 +24,65 @@ fn runtime() -> Result<Runtime> {
         .map_err(|error| Failure::new(format!("start the runtime: {error}")))
 }
 
-/// Prints what was asked for and returns `status`, or the status for a reader that has gone.
-fn print(text: &str, status: u8) -> u8 {
-    match console::stdout(text.as_bytes()) {
-        Ok(()) => status,
-        Err(console::Closed) => exit::READER_GONE,
+/// Prints what was asked for and returns `status`, or what comes of it where that cannot be written. A stalled reader is
+/// waited for until the deadline or a signal.
+pub(crate) fn print(text: &str, status: u8, deadline: Option<Instant>) -> Result<u8> {
+    match console::stdout(text.as_bytes(), deadline) {
+        Ok(()) => Ok(status),
+        Err(why) => why.status(),
     }
 }
 
 /// Prints a JSON document on lines of its own.
-fn print_json(value: &serde_json::Value, status: u8) -> u8 {
-    print(&format!("{value:#}\n"), status)
+pub(crate) fn print_json(value: &serde_json::Value, status: u8, deadline: Option<Instant>) -> Result<u8> {
+    print(&json_text(value), status, deadline)
+}
+
+/// Returns the document with every character escaped that does something to a terminal; strings alone contain such.
+fn json_text(value: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for character in format!("{value:#}\n").chars() {
+        if character != '\n' && is_unprintable(character) {
+            let mut units = [0; 2];
+            text.extend(character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// Returns the failure of a program that could not be started, with the status that a shell would give.
+fn failure_to_start(error: ringfence::Error) -> Failure {
+    let status = match error.kind() {
+        ErrorKind::NotFound => exit::NOT_FOUND,
+        ErrorKind::PermissionDenied
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotADirectory
+        | ErrorKind::NotARegularFile => exit::NOT_EXECUTABLE,
+        _ => exit::OURS,
+    };
+    Failure::from(error).with_status(status)
+}
+
+/// Says that the sandbox's time was up.
+fn lifetime_notice(lifetime: Duration) -> String {
+    format!("the sandbox ended with its lifetime of {}", humantime::format_duration(lifetime))
+}
+
+/// Says how `what` ended where its status alone would not tell.
+fn ending_notice(ending: Ending, spec: &SandboxSpec, what: &str) -> Option<String> {
+    match ending {
+        Ending::MemoryExceeded => Some(match spec.limits().memory {
+            Some(limit) => format!("the memory limit of {limit} ended {what}"),
+            None => format!("the memory limit ended {what}"),
+        }),
+        Ending::PidsExceeded => Some(match spec.limits().pids {
+            Some(limit) => format!("the limit of {limit} processes kept {what} from going on"),
+            None => format!("the limit of processes kept {what} from going on"),
+        }),
+        Ending::TimedOut => Some(format!("{what} timed out")),
+        Ending::Unknown => Some(format!("it is not known how {what} ended")),
+        _ => None,
+    }
 }

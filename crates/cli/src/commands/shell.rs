@@ -1,18 +1,21 @@
 //! `ringfence shell`: a terminal in a sandbox that ends with it.
 
 use std::os::unix::ffi::OsStringExt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ringfence::{
-    Backend, Ending, EnvMap, Invocation, OutputObserver, Registry, SandboxId, StreamName, Terminal,
-    TerminalRequest, TerminalSize,
+    Backend, Ending, EnvMap, ErrorKind, Invocation, OutputObserver, Registry, SandboxId, StreamName,
+    Terminal, TerminalRequest, TerminalSize,
 };
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::io::AsyncReadExt;
 
 use crate::args::ShellArgs;
-use crate::commands::runtime;
-use crate::console;
+use crate::commands::{ending_notice, failure_to_start, lifetime_notice, runtime};
+use crate::console::{self, READER_GRACE};
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::{Failure, Result};
@@ -27,6 +30,9 @@ const RESET: &[u8] =
     b"\x1b[?1047l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m";
 /// What is read from the sandbox's terminal at once.
 const CHUNK_BYTES: usize = 16 << 10;
+/// How long output is still shown after the end of the shell, where something in the background keeps the terminal open. What
+/// the shell itself wrote is there by then.
+const DRAIN_GRACE: Duration = Duration::from_millis(100);
 
 /// Opens the shell and returns the exit status.
 pub(crate) fn run(args: ShellArgs, environment: &Environment) -> Result<u8> {
@@ -46,37 +52,81 @@ pub(crate) fn run(args: ShellArgs, environment: &Environment) -> Result<u8> {
     };
     let runtime = runtime()?;
     let result = runtime.block_on(async {
-        let mut signals = Signals::new()?;
+        let signals = Signals::new()?;
         let mut interrupt = None;
+        let clock = Instant::now();
         let created = match signals.shield(&mut interrupt, backend.create(&spec)).await {
             Some(Ok(created)) => created,
             Some(Err(error)) if interrupt.is_none() => return Err(settings.explain(error)),
             _ => return Ok(interrupt.map_or(exit::OURS, Interrupt::status)),
         };
-        let result = match interrupt {
-            Some(signal) => Ok(signal.status()),
-            None => interact(&*backend, &created.id, request, &mut signals, &mut interrupt).await,
+        let ended = match interrupt {
+            Some(signal) => Ok(Ended::Ours(signal.status())),
+            None => interact(&*backend, &created.id, request.clone(), &signals, &mut interrupt).await,
         };
+        let outlived = spec.lifetime().filter(|lifetime| clock.elapsed() >= *lifetime);
         if let Some(Err(error)) = signals.shield(&mut interrupt, backend.destroy(&created.id)).await {
             console::notice(&format!("the sandbox {} may still exist: {error}", created.id));
         }
-        result
+        match ended {
+            Ok(Ended::Ours(status)) => Ok(status),
+            Ok(Ended::Shell { ending, showed_nothing }) => {
+                let what = if request.invocation.is_some() { "the command" } else { "the shell" };
+                let start = request.invocation.as_ref().filter(|_| showed_nothing);
+                let doubt = start.and_then(|invocation| start_doubt(ending, invocation));
+                if let Some(text) = ending_notice(ending, &spec, what).or(doubt) {
+                    console::notice(&text);
+                }
+                Ok(exit::status_of(ending))
+            }
+            Err(failure) => Err(match outlived.filter(|_| failure.kind() == ErrorKind::SandboxLost.name()) {
+                Some(lifetime) => Failure::new(lifetime_notice(lifetime)).with_status(exit::TIMED_OUT),
+                None => failure,
+            }),
+        }
     });
     runtime.shutdown_background();
     result
+}
+
+/// How the interaction ended.
+enum Ended {
+    /// By something on our side that has this exit status.
+    Ours(u8),
+    /// With the shell, or the program in its place.
+    Shell { ending: Ending, showed_nothing: bool },
+}
+
+/// Says what two exit statuses mean by which a program that could not be started looks like one that was.
+fn start_doubt(ending: Ending, invocation: &Invocation) -> Option<String> {
+    let (status, why) = match ending {
+        Ending::Exited(status @ 126) => (status, "it cannot be executed"),
+        Ending::Exited(status @ 127) => (status, "it was not found"),
+        _ => return None,
+    };
+    let name = match invocation {
+        Invocation::Program(words) => words.first().map(Vec::as_slice).unwrap_or_default(),
+        Invocation::Shell(text) => text.as_bytes(),
+    };
+    let name = String::from_utf8_lossy(name);
+    Some(format!(
+        "status {status} of {name}, which showed nothing: {why}, unless it ended with this status itself"
+    ))
 }
 
 async fn interact(
     backend: &dyn Backend,
     sandbox: &SandboxId,
     request: TerminalRequest,
-    signals: &mut Signals,
+    signals: &Signals,
     interrupt: &mut Option<Interrupt>,
-) -> Result<u8> {
+) -> Result<Ended> {
     let resets_screen = request.env.get("TERM").is_some_and(|term| term != "dumb");
     let resizes = Resizes::new()?;
-    let Terminal { mut input, mut output, control } = backend.open_terminal(sandbox, request).await?;
-    let streamer = Arc::new(Streamer::new(signals.take_pending(), None));
+    let Terminal { mut input, mut output, control } =
+        backend.open_terminal(sandbox, request).await.map_err(failure_to_start)?;
+    let streamer = Arc::new(Streamer::new(None));
+    let showed_nothing = AtomicBool::new(true);
     let raw = RawMode::enter(resets_screen)?;
     let typed = async {
         let mut stdin = StdinReader::default();
@@ -96,36 +146,40 @@ async fn interact(
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut offset = 0;
         while let Ok(count @ 1..) = output.read(&mut chunk).await {
+            showed_nothing.store(false, Ordering::Relaxed);
             streamer.output(StreamName::Stdout, offset, &chunk[..count]);
             offset += count as u64;
         }
-        control.wait().await
     };
-    let ending = tokio::select! {
+    // The end of the output is not the end of the shell: whatever it left in the background holds the terminal open.
+    let ended = async {
+        let mut shown = pin!(shown);
+        let mut end = pin!(control.wait());
+        tokio::select! {
+            biased;
+            ending = &mut end => {
+                tokio::time::timeout(DRAIN_GRACE, shown).await.ok();
+                ending
+            }
+            () = &mut shown => end.await,
+        }
+    };
+    let result = tokio::select! {
         biased;
         signal = signals.next() => {
             *interrupt = Some(signal);
-            drop(raw);
-            return Ok(signal.status());
+            Ok(Ended::Ours(signal.status()))
         }
-        () = streamer.reader_gone() => Ok(None),
-        ending = shown => ending.map(Some),
-        () = typed => Ok(None),
-        () = resized => Ok(None),
+        result = streamer.broken() => result.map(Ended::Ours),
+        ending = ended => match ending {
+            Ok(ending) => Ok(Ended::Shell { ending, showed_nothing: showed_nothing.load(Ordering::Relaxed) }),
+            Err(error) => Err(failure_to_start(error)),
+        },
+        () = typed => Ok(Ended::Ours(exit::OURS)),
+        () = resized => Ok(Ended::Ours(exit::OURS)),
     };
     drop(raw);
-    match ending? {
-        None => Ok(exit::READER_GONE),
-        Some(Ending::Unknown) => {
-            console::notice("it is not known how the shell ended");
-            Ok(exit::OURS)
-        }
-        Some(Ending::MemoryExceeded) => {
-            console::notice("the memory limit ended the shell");
-            Ok(exit::status_of(Ending::MemoryExceeded))
-        }
-        Some(ending) => Ok(exit::status_of(ending)),
-    }
+    result
 }
 
 fn size() -> TerminalSize {
@@ -164,7 +218,7 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         restore(&self.saved);
-        if self.resets_screen && console::stdout(RESET).is_err() {
+        if self.resets_screen && console::stdout(RESET, Instant::now().checked_add(READER_GRACE)).is_err() {
             // The terminal is gone, and with it what was to be restored.
         }
     }

@@ -21,6 +21,10 @@ use crate::parse;
 /// The name of a project's settings file.
 const PROJECT_FILE: &str = "ringfence.toml";
 
+/// The most keys and list entries of a settings file, far more than a sandbox has a use for. A project file comes with code
+/// nobody has read.
+const MAX_ENTRIES: usize = 4096;
+
 /// A settings file. Unknown keys are refused: a misspelt ceiling that is passed over would be no ceiling.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -81,6 +85,10 @@ impl SpecTable {
                 .map_err(|error| Failure::new(format!("{origin}: {key}: {}", error.message())))?;
             Ok(Some(Sourced { value: value.get(), origin }))
         };
+        if let Some(workdir) = &self.workdir {
+            parse::workdir(workdir)
+                .map_err(|why| Failure::new(format!("{}: workdir: {why}", origin(&["spec", "workdir"]))))?;
+        }
         let lifetime = duration("lifetime_seconds", self.lifetime_seconds)?;
         let idle = duration("idle_seconds", self.idle_seconds)?;
         let limit = |key: &'static str| origin(&["spec", "limits", key]);
@@ -197,16 +205,24 @@ fn project_folders<'a>(current: &'a Path, home: Option<&Path>) -> Vec<&'a Path> 
 }
 
 fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
+    let numbers = Lines::new(text);
     let fault = |error: toml::de::Error| {
-        let line = error.span().map_or(String::new(), |span| format!(":{}", line_of(text, span.start)));
+        let line = error.span().map_or(String::new(), |span| format!(":{}", numbers.number(span.start)));
         Failure::new(format!("{}{line}: {}", path.display(), error.message()))
             .hint("`ringfence config --help` shows the keys")
     };
+    let lines = DeTable::parse(text).map_err(fault)?;
+    let count: usize = lines.get_ref().values().map(|value| 1 + entries(value.get_ref())).sum();
+    if count > MAX_ENTRIES {
+        return Err(Failure::new(format!(
+            "{}: {count} entries, at most {MAX_ENTRIES} are accepted",
+            path.display()
+        )));
+    }
     let document: FileDocument = toml::from_str(text).map_err(fault)?;
     let written: Written = toml::from_str(text).map_err(fault)?;
-    let lines = DeTable::parse(text).map_err(fault)?;
     let origin = |keys: &[&str]| {
-        let line = key_offset(lines.get_ref(), keys).map_or(1, |offset| line_of(text, offset));
+        let line = key_offset(lines.get_ref(), keys).map_or(1, |offset| numbers.number(offset));
         Origin::new(source, format!("{}:{line}", path.display()))
     };
     let mut layer = written.spec.into_layer(&origin)?;
@@ -230,13 +246,32 @@ fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
 /// Returns where a key is written.
 fn key_offset(table: &DeTable<'_>, keys: &[&str]) -> Option<usize> {
     let (first, rest) = keys.split_first()?;
-    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == *first)?;
+    let (key, value) = table.get_key_value(*first)?;
     match value.get_ref() {
         DeValue::Table(table) if !rest.is_empty() => key_offset(table, rest),
         _ => Some(key.span().start),
     }
 }
 
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
+/// Returns how many keys and list entries there are.
+fn entries(value: &DeValue<'_>) -> usize {
+    match value {
+        DeValue::Table(table) => table.values().map(|value| 1 + entries(value.get_ref())).sum(),
+        DeValue::Array(list) => list.iter().map(|value| 1 + entries(value.get_ref())).sum(),
+        _ => 0,
+    }
+}
+
+/// Where the lines of a text start, found once.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn new(text: &str) -> Self {
+        Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset).collect())
+    }
+
+    /// Returns the number of the line that an offset is on.
+    fn number(&self, offset: usize) -> usize {
+        1 + self.0.partition_point(|newline| *newline < offset)
+    }
 }

@@ -5,40 +5,58 @@
 //! pick up a key from the person's home.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence::{Backend, CommandRequest, Ending, GuestPath, Invocation, OutputLimit, SandboxId, Timeout};
+use ringfence::{
+    Backend, CommandRequest, Ending, ErrorKind, GuestPath, Invocation, OutputLimit, SandboxId, Timeout,
+};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::failure::{Failure, Result};
 use crate::host_file::unreadable;
 use crate::parse::Input;
 
-/// The most files; more than a sizeable repository has.
+/// The most files and empty directories; more than a sizeable repository has.
 const MAX_FILES: usize = 50_000;
 /// The most bytes of all files together (P63).
 const MAX_TOTAL_BYTES: u64 = 4 << 30;
 /// The most bytes of one file, which is held in memory while it is copied.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// How many files are made executable at once; far below what an argument list takes.
-const CHMOD_BATCH: usize = 200;
-/// Making files executable takes no time; a sandbox that needs longer is broken.
-const CHMOD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many paths a helper program gets at once; far below what an argument list takes.
+const BATCH: usize = 200;
+/// What the helper programs do takes no time; a sandbox that needs longer is broken.
+const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Everything that goes into the sandbox.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    files: Vec<StagedFile>,
+    /// Nothing is in them, so no file makes them.
+    empty_directories: Vec<GuestPath>,
+}
+
+impl Inputs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.empty_directories.is_empty()
+    }
+}
 
 /// A regular file on its way into the sandbox.
 #[derive(Debug)]
-pub(super) struct StagedFile {
+struct StagedFile {
     source: PathBuf,
     target: GuestPath,
     executable: bool,
 }
 
 /// Finds everything that is to be copied.
-pub(super) fn collect(inputs: &[Input]) -> Result<Vec<StagedFile>> {
-    let mut walk = Walk { files: Vec::new(), total_bytes: 0 };
+pub(super) fn collect(inputs: &[Input]) -> Result<Inputs> {
+    let inputs_so_far = Inputs { files: Vec::new(), empty_directories: Vec::new() };
+    let mut walk = Walk { inputs: inputs_so_far, total_bytes: 0 };
     for input in inputs {
         let meta = fs::metadata(&input.source).map_err(|error| unreadable(&input.source, &error))?;
         if meta.is_dir() {
@@ -48,11 +66,11 @@ pub(super) fn collect(inputs: &[Input]) -> Result<Vec<StagedFile>> {
             walk.file(input.source.clone(), &meta, input.target.clone())?;
         }
     }
-    Ok(walk.files)
+    Ok(walk.inputs)
 }
 
 struct Walk {
-    files: Vec<StagedFile>,
+    inputs: Inputs,
     total_bytes: u64,
 }
 
@@ -76,17 +94,23 @@ impl Walk {
             Some("the file is larger than 1 GiB")
         } else if self.total_bytes > MAX_TOTAL_BYTES {
             Some("the inputs are larger than 4 GiB together")
-        } else if self.files.len() >= MAX_FILES {
-            Some("there are more than 50000 files")
         } else {
             None
         };
         if let Some(why) = too_much {
             return Err(Failure::new(format!("--input {}: {why}", source.display())));
         }
+        self.count(&source)?;
         let executable = meta.permissions().mode() & 0o111 != 0;
-        self.files.push(StagedFile { source, target, executable });
+        self.inputs.files.push(StagedFile { source, target, executable });
         Ok(())
+    }
+
+    fn count(&self, source: &Path) -> Result<()> {
+        if self.inputs.files.len() + self.inputs.empty_directories.len() < MAX_FILES {
+            return Ok(());
+        }
+        Err(Failure::new(format!("--input {}: there are more than {MAX_FILES} files", source.display())))
     }
 
     fn directory(&mut self, root: &Path, directory: &Path, target: &GuestPath) -> Result<()> {
@@ -94,6 +118,10 @@ impl Walk {
         let mut entries =
             read.collect::<std::io::Result<Vec<_>>>().map_err(|error| unreadable(directory, &error))?;
         entries.sort_by_key(fs::DirEntry::file_name);
+        if entries.is_empty() {
+            self.count(directory)?;
+            self.inputs.empty_directories.push(target.clone());
+        }
         for entry in entries {
             let path = entry.path();
             let target = join(target, entry.file_name().as_bytes())?;
@@ -134,22 +162,51 @@ fn join(directory: &GuestPath, name: &[u8]) -> Result<GuestPath> {
     GuestPath::new(path).map_err(Failure::from)
 }
 
-/// Copies the files into the sandbox.
-pub(super) async fn stage(files: &[StagedFile], backend: &dyn Backend, sandbox: &SandboxId) -> Result<()> {
-    for file in files {
-        let content = read(&file.source)?;
-        backend.write_file(sandbox, &file.target, &content).await?;
+/// Copies everything into the sandbox.
+pub(super) async fn stage(inputs: &Inputs, backend: &dyn Backend, sandbox: &SandboxId) -> Result<()> {
+    for file in &inputs.files {
+        let source = file.source.clone();
+        // A file of the host can keep its reader waiting for ever, which this thread must not be.
+        let content = tokio::task::spawn_blocking(move || read(&source))
+            .await
+            .map_err(|error| Failure::new(format!("--input {}: {error}", file.source.display())))??;
+        backend
+            .write_file(sandbox, &file.target, &content)
+            .await
+            .map_err(|error| not_written(file, error))?;
     }
-    let executable: Vec<&StagedFile> = files.iter().filter(|file| file.executable).collect();
-    for batch in executable.chunks(CHMOD_BATCH) {
-        make_executable(batch, backend, sandbox).await?;
+    let directories: Vec<&GuestPath> = inputs.empty_directories.iter().collect();
+    for batch in directories.chunks(BATCH) {
+        help(&["/bin/mkdir", "-p"], batch, backend, sandbox)
+            .await
+            .map_err(|failure| failure.during("make the empty directories of the inputs"))?;
+    }
+    let executable: Vec<&GuestPath> =
+        inputs.files.iter().filter(|file| file.executable).map(|file| &file.target).collect();
+    for batch in executable.chunks(BATCH) {
+        help(&["/bin/chmod", "+x"], batch, backend, sandbox)
+            .await
+            .map_err(|failure| failure.during("make the inputs executable"))?;
     }
     Ok(())
 }
 
+/// Says which input it was. What an agent can do about it helps nobody here.
+fn not_written(file: &StagedFile, error: ringfence::Error) -> Failure {
+    let what = format!("--input {}", file.source.display());
+    if *error.kind() == ErrorKind::IsADirectory {
+        let name = file.source.file_name().unwrap_or_default().display();
+        return Failure::new(format!("{what}: the target {} is a directory in the sandbox", file.target))
+            .with_kind(error.kind().name())
+            .hint(format!("give the name that the file gets, such as {}/{name}", file.target));
+    }
+    Failure::from(error).during(&what)
+}
+
+/// Reads a regular file. What only looks like one, as some files of the kernel do, is not waited for.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(path)
+    open_regular(path)
         .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content))
         .map_err(|error| unreadable(path, &error))?;
     if content.len() as u64 > MAX_FILE_BYTES {
@@ -158,18 +215,36 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-async fn make_executable(files: &[&StagedFile], backend: &dyn Backend, sandbox: &SandboxId) -> Result<()> {
-    let mut program: Vec<Vec<u8>> = [&b"chmod"[..], b"+x", b"--"].map(<[u8]>::to_vec).to_vec();
-    program.extend(files.iter().map(|file| file.target.as_bytes().to_vec()));
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    // It may have been replaced since it was found.
+    if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("not a regular file any more"));
+    }
+    Ok(File::from(file))
+}
+
+/// Runs a program of the sandbox on some paths. It is named by its own path, because the sandbox's `PATH` can be anything.
+async fn help(
+    program: &[&str],
+    targets: &[&GuestPath],
+    backend: &dyn Backend,
+    sandbox: &SandboxId,
+) -> Result<()> {
+    let words = program.iter().chain(&["--"]).map(|word| word.as_bytes().to_vec());
+    let arguments = words.chain(targets.iter().map(|target| target.as_bytes().to_vec())).collect();
     let request = CommandRequest::new(
-        Invocation::Program(program),
-        Timeout::new(CHMOD_TIMEOUT)?,
+        Invocation::Program(arguments),
+        Timeout::new(HELPER_TIMEOUT)?,
         OutputLimit::new(4096)?,
     );
     let result = backend.run_command(sandbox, request).await?;
+    if result.sandbox_lost {
+        return Err(Failure::new("the sandbox was lost").with_kind(ErrorKind::SandboxLost.name()));
+    }
     if result.ending != Ending::Exited(0) {
-        let why = String::from_utf8_lossy(&result.stderr.bytes).trim().to_owned();
-        return Err(Failure::new(format!("make the inputs executable: {why}")));
+        return Err(Failure::new(String::from_utf8_lossy(&result.stderr.bytes).trim().to_owned()));
     }
     Ok(())
 }

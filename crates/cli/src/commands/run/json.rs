@@ -1,8 +1,9 @@
 //! The object that `run --json` prints.
 
-use ringfence::{Captured, CommandResult, Created, Ending};
+use ringfence::{Captured, CommandResult, Created, Ending, StreamName};
 use serde_json::{Value, json};
 
+use super::tail::Tail;
 use super::{Job, Timings};
 use crate::failure::Failure;
 
@@ -51,9 +52,35 @@ pub(super) fn failure(failure: &Failure) -> Value {
     json!({"version": VERSION, "status": failure.status(), "error": failure.to_json()})
 }
 
-/// Returns the object of a run that a signal to ringfence itself ended.
+/// Returns the object of arguments that are not understood.
+pub(super) fn usage_fault(status: u8, message: &str) -> Value {
+    json!({"version": VERSION, "status": status, "error": {"kind": "invalid_argument", "message": message}})
+}
+
+/// Returns the object of a run that a signal to ringfence itself ended before the command was started.
 pub(super) fn interrupted(status: u8) -> Value {
     json!({"version": VERSION, "status": status, "error": {"kind": "interrupted", "message": "ended by a signal"}})
+}
+
+/// Returns the object of a command that a signal to ringfence itself ended, with what it had written.
+pub(super) fn interrupted_command(
+    job: &Job,
+    created: &Created,
+    seen: &Tail,
+    status: u8,
+    timings: Timings,
+) -> Value {
+    let partial = CommandResult {
+        ending: Ending::Unknown,
+        stdout: seen.captured(StreamName::Stdout),
+        stderr: seen.captured(StreamName::Stderr),
+        applied_timeout: None,
+        sandbox_lost: false,
+    };
+    let mut value = result(job, created, &partial, status, timings);
+    value["ending"] = "interrupted".into();
+    value["error"] = interrupted(status)["error"].take();
+    value
 }
 
 /// A stream as text, or as base64 where it is not UTF-8; exactly one of the two keys is there.

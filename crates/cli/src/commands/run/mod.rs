@@ -2,20 +2,22 @@
 
 mod inputs;
 mod json;
+mod tail;
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence::{
-    Backend, CommandRequest, CommandResult, Created, Ending, ErrorKind, Invocation, OutputLimit, Registry,
-    SandboxId, SandboxSpec, Timeout,
+    Backend, CommandRequest, CommandResult, Created, Ending, Error, ErrorKind, Invocation, OutputLimit,
+    Registry, SandboxId, SandboxSpec, Timeout,
 };
 
-use self::inputs::StagedFile;
+use self::inputs::Inputs;
+use self::tail::Tail;
 use crate::args::RunArgs;
-use crate::commands::{print_json, runtime};
-use crate::console;
+use crate::commands::{ending_notice, failure_to_start, lifetime_notice, print_json, runtime};
+use crate::console::{self, READER_GRACE};
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::{Failure, Result};
@@ -24,15 +26,12 @@ use crate::signals::{Interrupt, Signals};
 use crate::stdin;
 use crate::streamer::Streamer;
 
-/// How long after the timeout a stalled reader of our output is still waited for: the command itself has been ended by then.
-const READER_GRACE: Duration = Duration::from_secs(3);
-
 /// Everything that is decided before there is a sandbox.
 struct Job {
     backend: Arc<dyn Backend>,
     settings: Settings,
     spec: SandboxSpec,
-    inputs: Vec<StagedFile>,
+    inputs: Inputs,
     program: Vec<Vec<u8>>,
     timeout: Sourced<Timeout>,
     output_limit: OutputLimit,
@@ -44,8 +43,9 @@ struct Job {
 enum Outcome {
     Ended(CommandResult),
     Failed(Failure),
-    Interrupted(Interrupt),
-    ReaderGone,
+    Interrupted,
+    /// Output has no place to go: nobody reads it, or it cannot be stored.
+    Broken(Result<u8>),
 }
 
 /// How long each part took.
@@ -61,24 +61,30 @@ struct Timings {
 
 /// Runs the command and returns the exit status.
 pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) -> Result<u8> {
-    let json = args.json;
-    let result = prepare(args, environment, started).and_then(|job| {
-        // Never dropped: whatever a backend tidies up then, the end of this process does too, and sooner.
-        std::mem::forget(Arc::clone(&job.backend));
-        let runtime = runtime()?;
-        let result = runtime.block_on(execute(job));
-        // A thread blocked in a read of standard input is not waited for.
-        runtime.shutdown_background();
-        result
-    });
-    match result {
-        Err(failure) if json => {
-            console::failure(&failure);
-            let status = failure.status();
-            Ok(print_json(&json::failure(&failure), status))
-        }
-        other => other,
-    }
+    let job = prepare(args, environment, started)?;
+    let runtime = runtime()?;
+    let result = runtime.block_on(execute(job));
+    // A thread blocked in a read of standard input is not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+/// Says what failed, in JSON too, and returns the exit status.
+pub(crate) fn print_failure(failure: &Failure) -> Result<u8> {
+    console::failure(failure);
+    print_json(&json::failure(failure), failure.status(), grace())
+}
+
+/// Prints the object of arguments that are not understood; `text` is what standard error has been told.
+pub(crate) fn print_usage_fault(text: &str) -> Result<u8> {
+    let message = text.lines().next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    print_json(&json::usage_fault(exit::OURS, message), exit::OURS, grace())
+}
+
+/// Until when a stalled reader is waited for where nothing else is.
+fn grace() -> Option<Instant> {
+    Instant::now().checked_add(READER_GRACE)
 }
 
 fn prepare(args: RunArgs, environment: &Environment, started: Instant) -> Result<Job> {
@@ -105,9 +111,7 @@ fn prepare(args: RunArgs, environment: &Environment, started: Instant) -> Result
 }
 
 async fn execute(job: Job) -> Result<u8> {
-    let mut signals = Signals::new()?;
-    let deadline = Instant::now().checked_add(job.timeout.value.get() + READER_GRACE);
-    let streamer = Arc::new(Streamer::new(signals.take_pending(), deadline));
+    let signals = Signals::new()?;
     let mut timings = Timings { before: job.started.elapsed(), ..Timings::default() };
     let mut interrupt = None;
 
@@ -116,26 +120,19 @@ async fn execute(job: Job) -> Result<u8> {
     timings.create = clock.elapsed();
     let created = match (created, interrupt) {
         (Some(Ok(created)), _) => created,
-        (None | Some(Err(_)), Some(signal)) => return Ok(ended_early(&job, signal.status())),
+        (None | Some(Err(_)), Some(signal)) => return ended_early(&job, signal.status()),
         (Some(Err(error)), None) => return Err(job.settings.explain(error)),
         // Only a signal abandons it.
         (None, None) => return Ok(exit::OURS),
     };
 
     let clock = Instant::now();
+    let mut seen = None;
     let outcome = match interrupt {
-        Some(signal) => Outcome::Interrupted(signal),
-        None => tokio::select! {
-            biased;
-            signal = signals.next() => Outcome::Interrupted(signal),
-            () = streamer.reader_gone() => Outcome::ReaderGone,
-            outcome = inside(&job, &created.id, &streamer) => outcome,
-        },
+        Some(_) => Outcome::Interrupted,
+        None => inside(&job, &created.id, &signals, &mut interrupt, &mut seen).await,
     };
     timings.run = clock.elapsed();
-    if let Outcome::Interrupted(signal) = outcome {
-        interrupt = Some(signal);
-    }
 
     let clock = Instant::now();
     let destroyed = signals.shield(&mut interrupt, job.backend.destroy(&created.id)).await;
@@ -143,34 +140,85 @@ async fn execute(job: Job) -> Result<u8> {
     if let Some(Err(error)) = destroyed {
         console::notice(&format!("the sandbox {} may still exist: {error}", created.id));
     }
-    report(&job, &created, outcome, interrupt, &streamer, timings)
+    report(&job, &created, outcome, interrupt, seen, timings)
+}
+
+/// Who sees the output of the command while it runs.
+#[derive(Debug, Clone)]
+struct Seen {
+    streamer: Arc<Streamer>,
+    /// With `--json`, instead of the streamer.
+    tail: Option<Arc<Tail>>,
+    /// From here on no reader is waited for.
+    deadline: Option<Instant>,
 }
 
 /// Copies the inputs in and runs the command.
-async fn inside(job: &Job, sandbox: &SandboxId, streamer: &Arc<Streamer>) -> Outcome {
-    if let Err(failure) = inputs::stage(&job.inputs, &*job.backend, sandbox).await {
+async fn inside(
+    job: &Job,
+    sandbox: &SandboxId,
+    signals: &Signals,
+    interrupt: &mut Option<Interrupt>,
+    seen: &mut Option<Seen>,
+) -> Outcome {
+    let staged = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            *interrupt = Some(signal);
+            return Outcome::Interrupted;
+        }
+        staged = stage(job, sandbox) => staged,
+    };
+    if let Err(failure) = staged {
         return Outcome::Failed(failure);
     }
+    let deadline = Instant::now().checked_add(job.timeout.value.get() + READER_GRACE);
+    let seen = seen.insert(Seen {
+        streamer: Arc::new(Streamer::new(deadline)),
+        tail: job.json.then(|| Arc::new(Tail::new(job.output_limit))),
+        deadline,
+    });
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            *interrupt = Some(signal);
+            Outcome::Interrupted
+        }
+        result = seen.streamer.broken() => Outcome::Broken(result),
+        result = command(job, sandbox, seen) => match result {
+            Ok(result) => Outcome::Ended(result),
+            Err(error) => Outcome::Failed(failure_to_start(error)),
+        },
+    }
+}
+
+/// Copies the inputs in. A source that never ends or answers is bounded by the command's timeout, which the command itself
+/// then has anew.
+async fn stage(job: &Job, sandbox: &SandboxId) -> Result<()> {
+    if job.inputs.is_empty() {
+        return Ok(());
+    }
+    let staging = inputs::stage(&job.inputs, &*job.backend, sandbox);
+    match tokio::time::timeout(job.timeout.value.get(), staging).await {
+        Ok(staged) => staged,
+        Err(_) => {
+            let timeout = humantime::format_duration(job.timeout.value.get());
+            Err(Failure::new(format!("the inputs were not copied within {timeout}"))
+                .with_kind("deadline_exceeded")
+                .with_status(exit::TIMED_OUT))
+        }
+    }
+}
+
+async fn command(job: &Job, sandbox: &SandboxId, seen: &Seen) -> std::result::Result<CommandResult, Error> {
     let invocation = Invocation::Program(job.program.clone());
     let mut request =
         CommandRequest::new(invocation, job.timeout.value, job.output_limit).with_stdin(stdin::for_command());
-    if !job.json {
-        request.observer = Some(streamer.clone());
-    }
-    match job.backend.run_command(sandbox, request).await {
-        Ok(result) => Outcome::Ended(result),
-        Err(error) => {
-            let status = match error.kind() {
-                ErrorKind::NotFound => exit::NOT_FOUND,
-                ErrorKind::PermissionDenied
-                | ErrorKind::IsADirectory
-                | ErrorKind::NotADirectory
-                | ErrorKind::NotARegularFile => exit::NOT_EXECUTABLE,
-                _ => exit::OURS,
-            };
-            Outcome::Failed(Failure::from(error).with_status(status))
-        }
-    }
+    request.observer = Some(match &seen.tail {
+        Some(tail) => tail.clone(),
+        None => seen.streamer.clone(),
+    });
+    job.backend.run_command(sandbox, request).await
 }
 
 fn report(
@@ -178,72 +226,79 @@ fn report(
     created: &Created,
     outcome: Outcome,
     interrupt: Option<Interrupt>,
-    streamer: &Streamer,
+    seen: Option<Seen>,
     timings: Timings,
 ) -> Result<u8> {
+    let outlived = job.spec.lifetime().filter(|lifetime| timings.create + timings.run >= *lifetime);
     // A signal that came while the sandbox was being destroyed counts too, but the result is there and is not hidden.
     let result = match outcome {
-        Outcome::Interrupted(signal) => return Ok(ended_early(job, signal.status())),
-        Outcome::ReaderGone => return Ok(exit::READER_GONE),
-        Outcome::Failed(failure) => return Err(failure),
+        Outcome::Interrupted => {
+            let status = interrupt.map_or(exit::OURS, Interrupt::status);
+            return match seen.as_ref().and_then(|seen| seen.tail.as_ref()) {
+                Some(tail) => {
+                    let object = json::interrupted_command(job, created, tail, status, timings);
+                    print_json(&object, status, grace())
+                }
+                None => ended_early(job, status),
+            };
+        }
+        Outcome::Broken(result) => return result,
+        Outcome::Failed(failure) => {
+            return Err(match outlived.filter(|_| failure.kind() == ErrorKind::SandboxLost.name()) {
+                Some(lifetime) => Failure::new(lifetime_notice(lifetime))
+                    .with_kind(failure.kind())
+                    .with_status(exit::TIMED_OUT),
+                None => failure,
+            });
+        }
         Outcome::Ended(result) => result,
     };
-    let outlived = result.sandbox_lost
-        && job.spec.lifetime().is_some_and(|lifetime| timings.create + timings.run >= lifetime);
+    if let Some(seen) = &seen {
+        seen.streamer.check_stored()?;
+    }
+    let outlived = outlived.filter(|_| result.sandbox_lost);
     let status = match interrupt {
         Some(signal) => signal.status(),
-        None if outlived => exit::TIMED_OUT,
+        None if outlived.is_some() => exit::TIMED_OUT,
         None => exit::status_of(result.ending),
     };
-    if let Some(lifetime) = job.spec.lifetime().filter(|_| outlived) {
-        console::notice(&format!(
-            "the sandbox ended with its lifetime of {}",
-            humantime::format_duration(lifetime)
-        ));
-    } else if let Some(text) = ending_notice(job, &result) {
+    let notice = match (outlived, result.ending) {
+        (Some(lifetime), _) => Some(lifetime_notice(lifetime)),
+        (None, Ending::TimedOut) => Some(timeout_notice(job, &result)),
+        (None, ending) => match ending_notice(ending, &job.spec, "the command") {
+            Some(text) if result.sandbox_lost && ending == Ending::Unknown => {
+                Some(format!("{text}: the sandbox was lost"))
+            }
+            None if result.sandbox_lost => Some("the sandbox was lost".to_owned()),
+            other => other,
+        },
+    };
+    if let Some(text) = notice {
         console::notice(&text);
     }
-    if streamer.dropped() {
+    if seen.as_ref().is_some_and(|seen| seen.streamer.dropped()) {
         console::notice("output was dropped because its reader had stalled");
     }
     if job.json {
-        return Ok(print_json(&json::result(job, created, &result, status, timings), status));
+        let deadline = match interrupt {
+            Some(_) => grace(),
+            None => seen.and_then(|seen| seen.deadline).max(grace()),
+        };
+        return print_json(&json::result(job, created, &result, status, timings), status, deadline);
     }
     Ok(status)
 }
 
-/// Returns the status of a run that a signal ended; in JSON it is an object of its own.
-fn ended_early(job: &Job, status: u8) -> u8 {
-    if job.json { print_json(&json::interrupted(status), status) } else { status }
+/// Returns the status of a run that a signal ended before the command was started; in JSON it is an object of its own.
+fn ended_early(job: &Job, status: u8) -> Result<u8> {
+    if job.json { print_json(&json::interrupted(status), status, grace()) } else { Ok(status) }
 }
 
-/// Says how the command ended where its status alone would not tell.
-fn ending_notice(job: &Job, result: &CommandResult) -> Option<String> {
-    let mut text = match result.ending {
-        Ending::TimedOut => {
-            let timeout =
-                humantime::format_duration(result.applied_timeout.unwrap_or(job.timeout.value.get()));
-            match job.timeout.origin.source {
-                Source::Default => {
-                    format!("timed out after {timeout}, which applies where no --timeout is given")
-                }
-                _ => format!("timed out after {timeout}"),
-            }
-        }
-        Ending::MemoryExceeded => match job.spec.limits().memory {
-            Some(limit) => format!("the memory limit of {limit} ended the command"),
-            None => "the memory limit ended the command".to_owned(),
-        },
-        Ending::PidsExceeded => match job.spec.limits().pids {
-            Some(limit) => format!("the limit of {limit} processes kept the command from going on"),
-            None => "the limit of processes kept the command from going on".to_owned(),
-        },
-        Ending::Unknown => "it is not known how the command ended".to_owned(),
-        _ if result.sandbox_lost => "the sandbox was lost".to_owned(),
-        _ => return None,
-    };
-    if result.sandbox_lost && result.ending == Ending::Unknown {
-        text.push_str(": the sandbox was lost");
+/// Says that the timeout passed, and whose it is where nobody asked for one.
+fn timeout_notice(job: &Job, result: &CommandResult) -> String {
+    let timeout = humantime::format_duration(result.applied_timeout.unwrap_or(job.timeout.value.get()));
+    match job.timeout.origin.source {
+        Source::Default => format!("timed out after {timeout}, which applies where no --timeout is given"),
+        _ => format!("timed out after {timeout}"),
     }
-    Some(text)
 }
