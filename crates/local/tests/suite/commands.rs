@@ -596,7 +596,9 @@ async fn p_03_a_storm_that_ignores_the_polite_signal_ends_in_time() {
     if !has_program(TEST, "/usr/bin/python3") || !has_process_limit(TEST).await {
         return;
     }
-    let limits = Limits { pids: Some(Pids::new(500).unwrap()), ..Limits::default() };
+    // As many as can be ended before the sandbox is given up: a slow machine needs longer for each.
+    let storm_size = (500.0 / slowness()).max(64.0) as u32;
+    let limits = Limits { pids: Some(Pids::new(storm_size).unwrap()), ..Limits::default() };
     let backend = LocalBackend::new(LocalConfig::default());
     let created = backend.create(&SandboxSpec::new().with_limits(limits)).await.unwrap();
     let storm = "import os, signal

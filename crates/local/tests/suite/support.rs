@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_core::{
     Backend, CommandRequest, CommandResult, Ending, Error, ErrorKind, GuestPath, Invocation, Limits,
-    OutputLimit, Pids, SandboxId, SandboxSpec, Timeout,
+    OutputLimit, Pids, SandboxId, SandboxSpec, SpecField, Timeout,
 };
 use ringfence_local::{LocalBackend, LocalConfig};
 
@@ -59,7 +59,8 @@ pub(crate) fn seconds(seconds: f64) -> Timeout {
 /// By how much this machine is slower than the times in these tests take for granted, and at least 1: measured once, by
 /// how long the start of a program takes outside of any sandbox.
 pub(crate) fn slowness() -> f64 {
-    const EXPECTED: f64 = 0.004;
+    // Ten times what it takes where nothing else runs.
+    const EXPECTED: f64 = 0.02;
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
         let mut starts: Vec<Duration> = (0..5)
@@ -306,7 +307,7 @@ pub(crate) async fn limits_processes(backend: &LocalBackend) -> bool {
         }
         Err(error) => error,
     };
-    let expected = (ErrorKind::Refused, true, Some("pids".to_owned()));
+    let expected = (ErrorKind::Refused, true, Some(SpecField::Pids.key().to_owned()));
     assert_eq!(facts(&error, "field"), expected, "{error:?}");
     assert_eq!(facts(&backend.judge(&spec).unwrap_err(), "field"), expected);
     assert!(!is_root() && !has_cgroups() && linux() < LINUX_WITH_PID_MAX, "{error:?}");
