@@ -24,6 +24,9 @@ pub(crate) const READER_GRACE: Duration = Duration::from_secs(3);
 /// What a pipe takes without blocking once it says it has room.
 const PIPE_STEP_BYTES: usize = 4096;
 
+/// The kind of a failure to write, which is not told once more where it happened.
+pub(crate) const OUTPUT: &str = "output";
+
 /// Why not everything was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unwritten {
@@ -44,7 +47,8 @@ impl Unwritten {
             Self::ReaderGone => Ok(exit::READER_GONE),
             Self::Interrupted(signal) => Ok(signal.status()),
             Self::Stalled => {
-                Err(Failure::new("the rest of the output was dropped because its reader had stalled"))
+                let told = "the rest of the output was dropped because its reader had stalled";
+                Err(Failure::new(told).with_kind(OUTPUT))
             }
             Self::Failed(error) => Err(self::failed("standard output", error)),
         }
@@ -53,7 +57,7 @@ impl Unwritten {
 
 /// Returns the failure to write to one of the two streams.
 pub(crate) fn failed(stream: &str, error: Errno) -> Failure {
-    let failure = Failure::new(format!("write to {stream}: {error}"));
+    let failure = Failure::new(format!("write to {stream}: {error}")).with_kind(OUTPUT);
     match error {
         Errno::FBIG => failure.hint(crate::failure::FILE_SIZE_HINT),
         _ => failure,

@@ -87,7 +87,7 @@ impl SpecTable {
         };
         if let Some(workdir) = &self.workdir {
             parse::workdir(workdir)
-                .map_err(|why| Failure::new(format!("{}: workdir: {why}", origin(&["spec", "workdir"]))))?;
+                .map_err(|why| Failure::new(format!("{}: {why}", origin(&["spec", "workdir"]))))?;
         }
         let lifetime = duration("lifetime_seconds", self.lifetime_seconds)?;
         let idle = duration("idle_seconds", self.idle_seconds)?;

@@ -65,3 +65,41 @@ fn an_input_that_is_no_file_is_refused_and_not_waited_for() {
     assert_eq!(done.status, Some(125));
     assert!(done.stderr.contains("neither a regular file nor a directory"), "{}", done.stderr);
 }
+
+#[test]
+fn programs_stay_programs_and_empty_directories_arrive_whatever_the_path_is() {
+    use std::os::unix::fs::PermissionsExt;
+    let call = Call::new([
+        "run",
+        "--env",
+        "PATH=/x",
+        "--input",
+        "src",
+        "--",
+        "/bin/sh",
+        "-c",
+        "src/tool; echo src/e*",
+    ])
+    .file("src/tool", "#!/bin/sh\necho ran\n");
+    std::fs::create_dir(call.cwd().join("src/empty")).unwrap();
+    let tool = call.cwd().join("src/tool");
+    std::fs::set_permissions(tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    call.done().assert(0, "ran\nsrc/empty\n", "");
+}
+
+#[test]
+fn a_target_that_is_a_directory_is_told_in_words_of_the_command_line() {
+    let done = Call::new(["run", "--input", "a:/tmp", "--", "true"]).file("a", "").done();
+    let told = "ringfence: --input a: the target /tmp is a directory in the sandbox\n  \
+                try: give the name that the file gets, such as /tmp/a\n";
+    done.assert(125, "", told);
+}
+
+#[test]
+fn a_name_cannot_forge_a_line_of_ours() {
+    let name = "x\nringfence: all is well\u{202e}:t";
+    let done = Call::new(["run", "--input", name, "--", "true"]).done();
+    let told =
+        "ringfence: read x\\nringfence: all is well\\u{202e}: No such file or directory (os error 2)\n";
+    done.assert(125, "", told);
+}

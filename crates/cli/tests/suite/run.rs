@@ -316,3 +316,52 @@ fn a_lifetime_ends_the_sandbox_and_is_said() {
 fn a_broken_pipe_inside_is_what_it_is_anywhere() {
     sh("yes | head -1").done().assert(0, "y\n", "");
 }
+
+#[test]
+fn output_that_cannot_be_stored_is_a_failure_and_not_a_reader_that_went_away() {
+    let told = "ringfence: write to standard output: No space left on device (os error 28)\n";
+    for args in [
+        &["run", "--", "echo", "hi"][..],
+        &["run", "--json", "--", "echo", "hi"],
+        &["config"],
+        &["doctor"],
+        &["completions", "bash"],
+        &["--help"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let done = Call::new(args)
+            .with(|command| {
+                command.stdout(full);
+            })
+            .done();
+        assert_eq!((done.status, done.stderr.as_str()), (Some(125), told), "{args:?}");
+    }
+}
+
+#[test]
+fn notices_and_json_to_a_reader_that_stalls_end_with_their_grace() {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let both = Call::new(["run", "--timeout", "0.2", "--", "yes"]).with(|command| {
+        command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    });
+    let json = Call::new(["run", "--json", "--timeout", "0.2", "--", "head", "-c", "200000", "/dev/zero"]);
+    let (both, json) = (both.start_unread(), json.start_unread());
+    let (both, json) = (both.done(), json.done());
+    assert_eq!((both.status, json.status), (Some(124), Some(125)));
+    let told = "ringfence: the rest of the output was dropped because its reader had stalled\n";
+    assert_eq!(json.stderr, told);
+    assert!(both.elapsed.max(json.elapsed) < Duration::from_secs(20), "{both:?}");
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_a_failure_with_its_remedy() {
+    let program = env!("CARGO_BIN_EXE_ringfence");
+    let done = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 0; exec \"$0\" config", program])
+        .stdout(tempfile::tempfile().unwrap())
+        .output();
+    let done = done.unwrap();
+    let told = "ringfence: write to standard output: File too large (os error 27)\n  try: `ulimit -f unlimited` before: \
+                the limit on the size of files also holds for what ringfence writes\n";
+    assert_eq!((done.status.code(), String::from_utf8(done.stderr).unwrap().as_str()), (Some(125), told));
+}

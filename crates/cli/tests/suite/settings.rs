@@ -283,3 +283,18 @@ fn a_home_that_cannot_be_searched_is_no_home_but_an_unreadable_file_is_refused()
     let unreadable = if root { (Some(0), false, true) } else { (Some(125), true, false) };
     assert_eq!(closed(".config/ringfence/config.toml"), unreadable);
 }
+
+#[test]
+fn a_project_file_of_very_many_entries_is_refused_soon() {
+    let entries: String = (0..60_000).map(|i| format!("A{i} = \"\"\n")).collect();
+    let done = config().file("ringfence.toml", format!("[spec.env]\n{entries}")).done();
+    assert_eq!(done.status, Some(125), "{}", done.stderr);
+    assert!(done.stderr.contains("60002 entries, at most 4096 are accepted"), "{}", done.stderr);
+    assert!(done.elapsed < std::time::Duration::from_secs(5), "{:?}", done.elapsed);
+}
+
+#[test]
+fn a_relative_workdir_is_refused_with_its_line() {
+    let call = config().file("ringfence.toml", "[spec]\nworkdir = \"w\"\n");
+    refused(call, &["ringfence.toml:2: workdir must be absolute, not \"w\""]);
+}

@@ -158,3 +158,25 @@ fn a_program_that_is_not_there_leaves_the_terminal_alone() {
     let session = Session::start(&["--", "no-such-program"]);
     assert_eq!(session.end(), Some(127));
 }
+
+#[test]
+fn a_background_child_that_holds_the_terminal_does_not_hold_the_shell() {
+    let started = Instant::now();
+    let session = Session::start(&["--", "sh", "-c", "setsid sleep 1000 & sleep .2; echo last; exit 4"]);
+    session.wait_for("last");
+    assert_eq!(session.end(), Some(4));
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+#[test]
+fn why_a_program_did_not_start_and_that_the_lifetime_ended_is_on_the_screen() {
+    for (args, status, told) in [
+        (&["--", "nosuch"][..], 127, "it was not found"),
+        (&["--", "/etc"], 126, "it cannot be executed"),
+        (&["--lifetime", "1s", "--", "sleep", "60"], 124, "the sandbox ended with its lifetime of 1s"),
+    ] {
+        let session = Session::start(args);
+        session.wait_for(told);
+        assert_eq!(session.end(), Some(status));
+    }
+}

@@ -88,3 +88,27 @@ fn a_signal_is_in_the_json_too() {
     assert_eq!(done.json()["error"]["kind"], "interrupted");
     assert_eq!(done.json()["status"], 130);
 }
+
+#[test]
+fn our_own_output_to_a_reader_that_stalls_does_not_hold_off_a_signal() {
+    let running = Call::new(["run", "--json", "--", "head", "-c", "200000", "/dev/zero"]).start_unread();
+    std::thread::sleep(Duration::from_millis(700));
+    let sent = Instant::now();
+    running.signal(Signal::TERM);
+    let done = running.done();
+    assert_eq!((done.status, done.stderr.as_str()), (Some(143), ""));
+    assert!(sent.elapsed() < SOON, "{:?}", sent.elapsed());
+}
+
+#[test]
+fn what_the_command_had_written_is_in_the_json_of_a_signal() {
+    let marker = marker();
+    let script = format!("echo partial; sleep {marker}");
+    let running = Call::new(["run", "--json", "--", "sh", "-c", &script]).start();
+    wait_for_sleeps(&marker, 1);
+    running.signal(Signal::TERM);
+    let document = running.done().json();
+    let stdout = serde_json::json!({"text": "partial\n", "truncated": false, "total_bytes": 8});
+    assert_eq!((&document["stdout"], &document["ending"]), (&stdout, &"interrupted".into()));
+    assert_eq!(document["error"]["kind"], "interrupted");
+}

@@ -112,3 +112,11 @@ fn the_log_goes_to_standard_error_and_a_bad_filter_is_refused() {
     assert_eq!((done.status, done.out()), (Some(125), ""));
     assert!(done.stderr.starts_with("ringfence: RINGFENCE_LOG: "), "{}", done.stderr);
 }
+
+#[test]
+fn a_usage_fault_of_run_is_in_the_json_too() {
+    let done = Call::new(["run", "--json", "--memory", "-1", "--", "true"]).done();
+    let error = &done.json()["error"];
+    assert_eq!((done.status, &error["kind"]), (Some(125), &"invalid_argument".into()));
+    assert!(done.stderr.contains("\"-1\" is not a size such as 512MiB"), "{}", done.stderr);
+}

@@ -72,6 +72,9 @@ pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) ->
 /// Says what failed, in JSON too, and returns the exit status.
 pub(crate) fn print_failure(failure: &Failure) -> Result<u8> {
     console::failure(failure);
+    if failure.kind() == console::OUTPUT {
+        return Ok(failure.status());
+    }
     print_json(&json::failure(failure), failure.status(), grace())
 }
 
