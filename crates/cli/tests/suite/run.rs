@@ -286,7 +286,7 @@ fn p_115_the_memory_limit_is_said_or_refused_by_name() {
     if document.get("error").is_some() {
         assert_eq!(
             json!([document["error"]["kind"], document["error"]["field"]]),
-            json!(["refused", "memory"])
+            json!(["refused", "limits.memory"])
         );
         skipped("p_115_the_memory_limit_is_said_or_refused_by_name", "a memory controller");
         return;
