@@ -129,6 +129,12 @@ impl LocalBackend {
     }
 
     fn launcher(&self) -> Result<Arc<Launcher>> {
+        // Registering a descriptor would panic.
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::new(ErrorKind::Unexpected, SCHEME, CREATE, "there is no tokio runtime here")
+                .hint("call it in a tokio runtime that has I/O and time enabled")
+                .terminal());
+        }
         let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*launcher {
             return Ok(Arc::clone(running));
@@ -463,7 +469,7 @@ impl LocalBackend {
                 field,
                 "it has no network stack to let anything out with yet, only a closed network",
             )
-            .hint("block the network, or use another backend"));
+            .hint("block the network"));
         }
         judge_workdir(spec)?;
         view::judge(&self.config, &workdir_of(spec))?;

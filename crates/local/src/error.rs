@@ -30,7 +30,11 @@ pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
             .source(cause)
             .hint("raise the disk limit; where there is none, the memory limit, half of which it is");
     }
-    let message = format!("this machine does not allow a step of creation: {step}");
+    let message = if step.starts_with(SHOWN) {
+        format!("a host path cannot be shown: {step}")
+    } else {
+        format!("this machine does not allow a step of creation: {step}")
+    };
     let error = match field_of(subject) {
         Some(field) => Error::refused(SCHEME, field, message),
         None => Error::new(ErrorKind::Unavailable, SCHEME, "create a sandbox", message).terminal(),
@@ -50,6 +54,9 @@ fn field_of(subject: Subject) -> Option<SpecField> {
     }
 }
 
+/// How the helper names the step that shows a host path.
+const SHOWN: &str = "show host path";
+
 /// What to try, for the failures that are known from the field (P87 to P90).
 pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
     let errno = Errno::from_raw_os_error(errno);
@@ -57,6 +64,10 @@ pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
         Subject::Memory | Subject::Cpus | Subject::Pids => {
             "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user --scope -p \
              Delegate=yes …); or drop the limit"
+        }
+        _ if step.starts_with(SHOWN) => {
+            "the path must exist, and whoever runs this must be allowed to reach it with rights for others: the sandbox has another \
+             user"
         }
         Subject::Workdir => "choose a working directory that is not inside a system directory",
         _ if step.starts_with("create user") && errno == Errno::NOSPC => {

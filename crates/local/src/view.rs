@@ -66,15 +66,11 @@ pub(crate) fn judge(config: &LocalConfig, workdir: &[u8]) -> Result<()> {
         if path.to_str().is_none() {
             return refuse("which is not valid UTF-8");
         }
-        let taken = ["/tmp", "/var/tmp", "/dev", "/proc", HOME];
-        if path == Path::new("/")
-            || taken
-                .iter()
-                .map(Path::new)
-                .chain([workdir])
-                .any(|own| path.starts_with(own) || own.starts_with(path))
-        {
-            return refuse("which overlaps with a place that is the sandbox's own");
+        let own = ["/tmp", "/var/tmp", "/dev", "/proc", HOME].map(Path::new);
+        let overlap =
+            own.into_iter().chain([workdir]).find(|own| path.starts_with(own) || own.starts_with(path));
+        if let Some(own) = overlap {
+            return refuse(&format!("which overlaps with the sandbox's own {}", own.display()));
         }
     }
     Ok(())
@@ -284,6 +280,25 @@ mod tests {
             _ => false,
         };
         compose(&LocalConfig::default(), workdir.as_bytes()).into_iter().filter(own).collect()
+    }
+
+    #[test]
+    fn host_paths_that_cannot_be_shown_are_refused_with_the_reason() {
+        let why = |path: &str| {
+            let config = LocalConfig { read_only_paths: vec![PathBuf::from(path)], ..LocalConfig::default() };
+            judge(&config, b"/workspace").err().map(|error| error.message().to_owned())
+        };
+        assert_eq!(why("/opt/tools"), None);
+        for (path, reason) in [
+            ("relative", "which is not an absolute path without `..`"),
+            ("/opt/../root", "which is not an absolute path without `..`"),
+            ("/tmp/x", "which overlaps with the sandbox's own /tmp"),
+            ("/", "which overlaps with the sandbox's own /tmp"),
+            ("/home", "which overlaps with the sandbox's own /home/sandbox"),
+            ("/workspace/x", "which overlaps with the sandbox's own /workspace"),
+        ] {
+            assert_eq!(why(path), Some(format!("read_only_paths names {path}, {reason}")));
+        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ async fn owner() {
             println!("@lost {lost}");
             // The next sandbox gets a launcher of its own.
             let id = backend.create(&spec).await.unwrap().id;
-            let said = backend.run_command(&id, shell("echo on", 10.0)).await.unwrap();
+            let said = backend.run_command(&id, shell("echo on", 60.0)).await.unwrap();
             println!("@said {}", said.stdout.text());
             backend.destroy(&id).await.unwrap();
             println!("@destroyed .");
@@ -206,7 +206,7 @@ async fn lc_twenty_sandboxes_at_once() {
             let backend = Arc::clone(&backend);
             tokio::spawn(async move {
                 let id = backend.create(&SandboxSpec::new()).await.unwrap().id;
-                let command = shell(&format!("echo {number} > f; sleep 0.1; cat f; ls /workspace"), 10.0);
+                let command = shell(&format!("echo {number} > f; sleep 0.1; cat f; ls /workspace"), 60.0);
                 let said = backend.run_command(&id, command).await.unwrap();
                 assert_eq!(said, CommandResult::exited(0, format!("{number}\nf\n"), ""));
                 backend.destroy(&id).await.unwrap();
@@ -513,4 +513,17 @@ async fn s_02_descriptors_of_the_host_are_not_inherited() {
         assert_eq!(leaked, 0, "in {pid}");
     }
     drop(open);
+}
+
+#[test]
+fn bk_03_without_a_runtime_creation_is_an_error_and_no_panic() {
+    let backend = LocalBackend::new(LocalConfig::default());
+    let spec = SandboxSpec::new();
+    let mut creating = backend.create(&spec);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(Err(error)) = creating.as_mut().poll(&mut context) else {
+        panic!("it must end at once with an error");
+    };
+    assert!(error.is_terminal());
+    assert_eq!(error.message(), "there is no tokio runtime here");
 }
