@@ -119,7 +119,7 @@ async fn p_113_a_storm_that_eats_memory_leaves_the_sandbox_usable_or_lost() {
     let storm = format!("for i in $(seq 20); do ({EAT}) & done; wait; exit 1");
     let result = sandbox.request(CommandRequest::shell(storm, seconds(20.0), limit(1000))).await;
     assert_eq!(result.ending, Ending::MemoryExceeded);
-    let after = sandbox.backend.run_command(&sandbox.id, shell("echo on", 10.0)).await;
+    let after = sandbox.backend.run_command(&sandbox.id, shell("echo on", 60.0)).await;
     match after {
         Ok(after) => assert_eq!(after.stdout.text(), "on\n"),
         Err(error) => assert_eq!(*error.kind(), ErrorKind::SandboxLost),

@@ -74,7 +74,7 @@ async fn bk_08_a_cut_stream_starts_with_a_whole_line() {
 #[tokio::test]
 async fn p_36_bytes_that_are_no_text_are_kept_and_shown_replaced() {
     let sandbox = Box::new().await;
-    let result = sandbox.request(shell("printf '\\xff\\xfe\\x00ok'", 10.0)).await;
+    let result = sandbox.request(shell("printf '\\xff\\xfe\\x00ok'", 60.0)).await;
     assert_eq!(result, CommandResult::exited(0, &b"\xff\xfe\0ok"[..], ""));
     assert_eq!(result.stdout.text(), "\u{fffd}\u{fffd}\0ok");
 }
@@ -351,7 +351,7 @@ async fn rc_an_observer_sees_every_byte_also_beyond_the_limit() {
 async fn rc_an_observer_sees_output_before_the_end() {
     let sandbox = Box::new().await;
     let ear = Arc::new(Ear::default());
-    let mut request = shell("echo early; sleep 1; echo late", 10.0);
+    let mut request = shell("echo early; sleep 1; echo late", 60.0);
     request.observer = Some(Arc::clone(&ear) as Arc<dyn OutputObserver>);
     let watch = async {
         let heard = || ear.heard.lock().unwrap().0.clone();
@@ -366,6 +366,6 @@ async fn rc_an_observer_sees_output_before_the_end() {
 #[tokio::test]
 async fn rc_closed_streams_do_not_end_the_command() {
     let sandbox = Box::new().await;
-    let result = sandbox.request(shell("exec >&- 2>&-; sleep 0.2; exit 3", 10.0)).await;
+    let result = sandbox.request(shell("exec >&- 2>&-; sleep 0.2; exit 3", 60.0)).await;
     assert_eq!(result, CommandResult::exited(3, "", ""));
 }

@@ -309,7 +309,6 @@ pub(crate) async fn limits_processes(backend: &LocalBackend) -> bool {
     };
     let expected = (ErrorKind::Refused, true, Some(SpecField::Pids.key().to_owned()));
     assert_eq!(facts(&error, "field"), expected, "{error:?}");
-    assert_eq!(facts(&backend.judge(&spec).unwrap_err(), "field"), expected);
     assert!(!is_root() && !has_cgroups() && linux() < LINUX_WITH_PID_MAX, "{error:?}");
     false
 }
