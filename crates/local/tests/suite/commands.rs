@@ -62,11 +62,11 @@ async fn p_05_a_prompt_reads_the_end_of_its_input() {
     assert_took(took, 0.0, 0.1);
 }
 
-/// Half a second and several times what perl needs here, at this moment, to begin with a server.
+/// Two seconds and several times what perl needs here, at this moment, to begin with a server.
 async fn time_to_start(sandbox: &Box) -> f64 {
     let (said, took) = timed(sandbox.run("perl -MIO::Socket::INET -e1")).await;
     assert_eq!(said, Said::ok(""));
-    0.5 + 4.0 * took.as_secs_f64()
+    2.0 + 4.0 * took.as_secs_f64()
 }
 
 #[tokio::test]
