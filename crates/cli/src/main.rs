@@ -13,7 +13,9 @@ mod settings;
 mod signals;
 mod stdin;
 mod streamer;
+mod usage;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let result = signals::survive_file_size_limit().and_then(|()| match args::parse() {
         Ok(command) => dispatch(command, started),
-        Err(error) => refuse_arguments(&error),
+        Err(error) => refuse_arguments(error),
     });
     let status = result.unwrap_or_else(|failure| {
         console::failure(&failure);
@@ -56,17 +58,17 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
 }
 
 /// Shows what clap has to say. Subcommands that return the status of a command use 125, so that none is imitated.
-fn refuse_arguments(error: &clap::Error) -> Result<u8> {
-    let text = error.render().to_string();
+fn refuse_arguments(mut error: clap::Error) -> Result<u8> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return commands::print(&text, exit::OK, None);
+        return commands::print(&error.render().to_string(), exit::OK, None);
     }
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let advice = usage::advise(&mut error, &args);
+    let text = error.render().to_string();
     console::stderr(console::printable_lines(&text).as_bytes());
-    let mut args = std::env::args_os().skip(1);
-    let name = args.next();
-    let is = |known: &str| name.as_deref().is_some_and(|name| name == known);
-    if is("run") && args.take_while(|arg| arg != "--").any(|arg| arg == "--json") {
-        return commands::run::print_usage_fault(&text);
+    let is = |known: &str| args.first().is_some_and(|name| name == known);
+    if is("run") && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
+        return commands::run::print_usage_fault(&text, advice.as_deref());
     }
     Ok(if is("run") || is("shell") { exit::OURS } else { exit::USAGE })
 }

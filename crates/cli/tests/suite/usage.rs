@@ -120,3 +120,55 @@ fn a_usage_fault_of_run_is_in_the_json_too() {
     assert_eq!((done.status, &error["kind"]), (Some(125), &"invalid_argument".into()));
     assert!(done.stderr.contains("\"-1\" is not a size such as 512MiB"), "{}", done.stderr);
 }
+
+#[test]
+fn a_command_without_the_dashes_is_told_where_they_go() {
+    let table: [(&[&str], &str, &str); 6] = [
+        (&["run", "python3", "script.py"], "python3", "ringfence run -- python3 script.py"),
+        (&["run", "--pids", "8", "sh", "-c", "it's"], "sh", r"ringfence run [OPTIONS] -- sh -c 'it'\''s'"),
+        (&["run", "--env", "env", "env", "--", "x"], "env", "ringfence run [OPTIONS] -- env -- x"),
+        (&["run", "a", "b", "c", "d", "e"], "a", "ringfence run -- a b c d ..."),
+        (&["run", "-", "x"], "-", "ringfence run -- - x"),
+        (&["shell", "python3"], "python3", "ringfence shell -- python3"),
+    ];
+    for (args, word, told) in table {
+        let usage =
+            if args[0] == "run" { "run [OPTIONS] -- <CMD>..." } else { "shell [OPTIONS] [-- <CMD>...]" };
+        let stderr = format!(
+            "error: unexpected argument '{word}' found\n\n  \
+             tip: put `--` before the command: `{told}`\n\n\
+             Usage: ringfence {usage}\n\nFor more information, try '--help'.\n"
+        );
+        Call::new(args).done().assert(125, "", &stderr);
+    }
+}
+
+#[test]
+fn an_unknown_flag_is_not_advised_to_go_behind_the_dashes() {
+    let run = "flags have long names only: --input for files, --env for variables, --memory, --timeout, ...";
+    let terminal =
+        "flags have long names only; standard input is passed on, and a terminal is `ringfence shell`";
+    let shell = "flags have long names only: --env for variables, --memory, --workdir, ...";
+    let table: [(&[&str], &str, &str); 5] = [
+        (&["run", "-v", "/tmp:/tmp", "--", "true"], "-v", run),
+        (&["run", "-eA=b", "--", "true"], "-e", run),
+        (&["run", "-it", "python3"], "-i", terminal),
+        (&["shell", "-v"], "-v", shell),
+        (&["run", "--mem", "1g", "--", "true"], "--mem", "a similar argument exists: '--memory'"),
+    ];
+    for (args, word, told) in table {
+        let usage = match (args[0], word) {
+            (_, "--mem") => "run --memory <SIZE> -- <CMD>...",
+            ("run", _) => "run [OPTIONS] -- <CMD>...",
+            _ => "shell [OPTIONS] [-- <CMD>...]",
+        };
+        let stderr = format!(
+            "error: unexpected argument '{word}' found\n\n  tip: {told}\n\n\
+             Usage: ringfence {usage}\n\nFor more information, try '--help'.\n"
+        );
+        Call::new(args).done().assert(125, "", &stderr);
+    }
+    let stderr = "error: unexpected argument '--nope' found\n\n\
+                  Usage: ringfence run [OPTIONS] -- <CMD>...\n\nFor more information, try '--help'.\n";
+    Call::new(["run", "--nope", "--", "true"]).done().assert(125, "", stderr);
+}

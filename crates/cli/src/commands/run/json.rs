@@ -53,8 +53,9 @@ pub(super) fn failure(failure: &Failure) -> Value {
 }
 
 /// Returns the object of arguments that are not understood.
-pub(super) fn usage_fault(status: u8, message: &str) -> Value {
-    json!({"version": VERSION, "status": status, "error": {"kind": "invalid_argument", "message": message}})
+pub(super) fn usage_fault(status: u8, message: &str, hint: Option<&str>) -> Value {
+    let error = json!({"kind": "invalid_argument", "message": message, "hint": hint});
+    json!({"version": VERSION, "status": status, "error": error})
 }
 
 /// Returns the object of a run that a signal to ringfence itself ended before the command was started.

@@ -79,10 +79,10 @@ pub(crate) fn print_failure(failure: &Failure) -> Result<u8> {
 }
 
 /// Prints the object of arguments that are not understood; `text` is what standard error has been told.
-pub(crate) fn print_usage_fault(text: &str) -> Result<u8> {
+pub(crate) fn print_usage_fault(text: &str, hint: Option<&str>) -> Result<u8> {
     let message = text.lines().next().unwrap_or_default();
     let message = message.strip_prefix("error: ").unwrap_or(message);
-    print_json(&json::usage_fault(exit::OURS, message), exit::OURS, grace())
+    print_json(&json::usage_fault(exit::OURS, message, hint), exit::OURS, grace())
 }
 
 /// Until when a stalled reader is waited for where nothing else is.
