@@ -20,6 +20,9 @@
 //! # }
 //! ```
 //!
+//! Backends run on tokio, on a runtime with I/O and time enabled: `#[tokio::main]`, or a `Builder` with `enable_all`.
+//! `examples/agent.rs` is a whole program with the four tools, limits and an input.
+//!
 //! This crate is the only place that names concrete backends. It reads no environment and no home directory: whatever
 //! a backend needs to know comes in as [`BackendSettings`]. It compiles on every system that has a backend to offer;
 //! a scheme that this build lacks is still known, and answers what it would need.
