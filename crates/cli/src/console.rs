@@ -196,8 +196,13 @@ pub(crate) fn notice(text: &str) {
 pub(crate) fn failure(failure: &Failure) {
     notice(&failure.to_string());
     if let Some(hint) = failure.hint_text() {
-        stderr(format!("  try: {}\n", printable(hint)).as_bytes());
+        advice(hint);
     }
+}
+
+/// Says what to try, below what has been said before.
+pub(crate) fn advice(text: &str) {
+    stderr(format!("  try: {}\n", printable(text)).as_bytes());
 }
 
 /// Whether a character can break a line apart, rearrange it when shown, or drive a terminal.

@@ -42,6 +42,37 @@ fn p_48_a_signal_is_128_plus_its_number_and_json_tells_it_from_an_exit() {
 }
 
 #[test]
+fn a_program_of_the_host_that_is_not_inside_is_told_how_to_get_there() {
+    let try_line = "  try: only the host's /usr is visible inside; bring files in with --input, or show a directory \
+                    with backends.local.read_only_paths\n";
+    let run = |program: &str, advice: &str| {
+        let call = Call::new(["run", "--", program]).file("script.py", "").file("bin/mytool", "");
+        let path = format!("/usr/bin:{}", call.cwd().join("bin").display());
+        let stderr =
+            format!("ringfence: {program}: not found in the sandbox, or its interpreter is not\n{advice}");
+        call.env("PATH", &path).done().assert(127, "", &stderr);
+    };
+    run("script.py", try_line);
+    run("mytool", try_line);
+    run("/srv/no-such-program", try_line);
+    run("./script.py", try_line);
+    run("no-such-program", "");
+    // A program that was found and ends with the same status is not meant.
+    Call::new(["run", "--", "/usr/bin/sh", "-c", "exit 127"]).done().assert(127, "", "");
+    let script = "echo ringfence: x: not found in the sandbox >&2; echo y >&2; exit 127";
+    let said = "ringfence: x: not found in the sandbox\ny\n";
+    Call::new(["run", "--", "/usr/bin/sh", "-c", script]).done().assert(127, "", said);
+}
+
+#[test]
+fn the_json_of_a_program_that_is_not_inside_has_the_backends_line_only() {
+    let done = Call::new(["run", "--json", "--", "./script.py"]).file("script.py", "").done();
+    let said = "ringfence: ./script.py: not found in the sandbox, or its interpreter is not\n";
+    let stderr = &done.json()["stderr"]["text"];
+    assert_eq!((done.status, stderr.as_str(), done.stderr.as_str()), (Some(127), Some(said), ""));
+}
+
+#[test]
 fn a_program_that_is_not_there_is_127_and_one_that_cannot_be_executed_126() {
     for (args, status) in [
         (&["run", "--", "no-such-program"][..], 127),

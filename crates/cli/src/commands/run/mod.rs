@@ -2,6 +2,7 @@
 
 mod inputs;
 mod json;
+mod missing;
 mod tail;
 
 use std::os::unix::ffi::OsStringExt;
@@ -106,7 +107,11 @@ fn prepare(args: RunArgs, environment: &Environment, started: Instant) -> Result
         inputs: inputs::collect(&args.input)?,
         program,
         timeout: settings.timeout()?,
-        output_limit: if args.json { settings.output_limit()? } else { OutputLimit::new(1)? },
+        output_limit: if args.json {
+            settings.output_limit()?
+        } else {
+            OutputLimit::new(missing::SEEN_BYTES)?
+        },
         json: args.json,
         settings,
         started,
@@ -278,6 +283,11 @@ fn report(
     };
     if let Some(text) = notice {
         console::notice(&text);
+    }
+    if !job.json
+        && let Some(text) = missing::advice(job, &result)
+    {
+        console::advice(text);
     }
     if seen.as_ref().is_some_and(|seen| seen.streamer.dropped()) {
         console::notice("output was dropped because its reader had stalled");
