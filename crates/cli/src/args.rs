@@ -90,8 +90,8 @@ What ringfence itself has to say goes to standard error behind `ringfence: `.
 Exit status:
   the command's own, or 128 + n if signal n ended it
   124  the timeout passed (1 h where none is given), or the sandbox's lifetime
-  137  the memory limit ended it
-  1    the limit of processes kept it from going on
+  137  the memory limit (--memory) ended it
+  1    the limit of processes (--pids) kept it from going on, which is said on standard error
   125  ringfence failed, refused, or was called with bad arguments
   126  the program cannot be executed    127  it was not found
   130  SIGINT, 143  SIGTERM: the sandbox is ended first; a second signal does not wait for it
@@ -100,7 +100,7 @@ Exit status:
 const SHELL_HELP: &str = "\
 Examples:
   ringfence shell
-  ringfence shell --memory 1GiB --allow-host pypi.org
+  ringfence shell --memory 1GiB --pids 64
   ringfence shell -- python3
 
 Exit status: as of `ringfence run`, with the shell as the command.";
@@ -129,7 +129,6 @@ A settings file looks like this; every key is optional:
   [spec]
   workdir = \"/workspace\"
   env = { LANG = \"C.UTF-8\" }
-  allow_egress_to = [\"pypi.org\"]
   [spec.limits]
   memory = \"2GiB\"
   [backends.local]
@@ -145,10 +144,12 @@ something inside only.
 
 Variables, each for the key of the same name:
   RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR, _LIFETIME
-  RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1
+  RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1: the local backend
+    refuses all three today, as it does the flags
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local
   RINGFENCE_IGNORE_PROJECT_FILE=1
-  RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files";
+  RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files. So far only
+    the tools of `ringfence demo` log anything, so `run` and `shell` stay silent at every level";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:
@@ -234,13 +235,14 @@ pub(crate) struct SpecArgs {
     /// Read variables from a file: NAME=VALUE or NAME per line, # starts a comment line, quotes are not special
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Vec<PathBuf>,
-    /// Let this host name be reached, e.g. pypi.org or *.pypi.org. Can be repeated
+    /// Let this host name be reached, e.g. pypi.org or *.pypi.org. Can be repeated. The local backend refuses this
+    /// today: it has no network to let anything out with
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
-    /// Let this IPv4 range be reached, e.g. 10.20.0.0/16. Can be repeated
+    /// Let this IPv4 range be reached, e.g. 10.20.0.0/16. Can be repeated. The local backend refuses this today
     #[arg(long, value_name = "RANGE")]
     pub(crate) allow_cidr: Vec<String>,
-    /// Let everything be reached
+    /// Let everything be reached. The local backend refuses this today
     #[arg(long, conflicts_with = "block_network")]
     pub(crate) open_network: bool,
     /// Let nothing be reached, DNS included, whatever the settings say; this is also the default

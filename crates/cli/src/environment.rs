@@ -41,7 +41,7 @@ pub(crate) const SHELL: &str = "RINGFENCE_SHELL";
 pub(crate) const READ_ONLY_PATHS: &str = "RINGFENCE_READ_ONLY_PATHS";
 /// `1` leaves the project file unread.
 pub(crate) const IGNORE_PROJECT_FILE: &str = "RINGFENCE_IGNORE_PROJECT_FILE";
-/// What goes to the log: a level, or targets with levels such as `ringfence_local=debug,warn`.
+/// What goes to the log: a level, or targets with levels such as `ringfence_toolset=debug,warn`.
 pub(crate) const LOG: &str = "RINGFENCE_LOG";
 
 /// All names, for help and for telling a misspelt one.

@@ -46,6 +46,6 @@ fn read_text(file: File) -> io::Result<String> {
 }
 
 /// Returns the failure to read a file.
-pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("read {}: {error}", path.display()))
 }

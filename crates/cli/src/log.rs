@@ -15,7 +15,7 @@ pub(crate) fn start(environment: &Environment) -> Result<()> {
     let Some(directives) = environment.get(environment::LOG) else { return Ok(()) };
     let filter: Targets = directives.parse().map_err(|error| {
         Failure::new(format!("{}: {error}", environment::LOG))
-            .hint("a level such as debug, or targets with levels such as ringfence_local=debug,warn")
+            .hint("a level such as debug, or targets with levels such as ringfence_toolset=debug,warn")
     })?;
     install(filter)
 }

@@ -96,6 +96,7 @@ pub(crate) struct Input {
 /// Parses `SRC:DST` or `SRC`, which goes into the working directory under its own name. The last colon counts.
 pub(crate) fn input(text: OsString) -> Result<Input, String> {
     let bytes = text.into_vec();
+    let whole = bytes.clone();
     let (source, target) = match bytes.iter().rposition(|byte| *byte == b':') {
         Some(colon) => (bytes[..colon].to_vec(), bytes[colon + 1..].to_vec()),
         None => {
@@ -105,7 +106,12 @@ pub(crate) fn input(text: OsString) -> Result<Input, String> {
         }
     };
     if source.is_empty() || target.is_empty() {
-        return Err("needs a source and a target: SRC:DST".to_owned());
+        let text = String::from_utf8_lossy(&whole);
+        return Err(if text.is_empty() || text.contains(':') {
+            "needs a source and, behind a colon, a target: SRC:DST".to_owned()
+        } else {
+            format!("it has no name of its own to go under; give the target too, such as {text}:.")
+        });
     }
     let target = GuestPath::new(target).map_err(|error| error.message().to_owned())?;
     Ok(Input { source: PathBuf::from(OsString::from_vec(source)), target })

@@ -38,8 +38,7 @@ fn a_program_stays_one() {
 #[test]
 fn a_missing_input_is_said_before_there_is_a_sandbox() {
     let done = Call::new(["run", "--input", "absent", "--", "true"]).done();
-    assert_eq!((done.status, done.out()), (Some(125), ""));
-    assert!(done.stderr.starts_with("ringfence: read absent: "), "{}", done.stderr);
+    done.assert(125, "", "ringfence: --input absent: No such file or directory (os error 2)\n");
 }
 
 #[test]
@@ -100,6 +99,24 @@ fn a_name_cannot_forge_a_line_of_ours() {
     let name = "x\nringfence: all is well\u{202e}:t";
     let done = Call::new(["run", "--input", name, "--", "true"]).done();
     let told =
-        "ringfence: read x\\nringfence: all is well\\u{202e}: No such file or directory (os error 2)\n";
+        "ringfence: --input x\\nringfence: all is well\\u{202e}: No such file or directory (os error 2)\n";
     done.assert(125, "", told);
+}
+
+#[test]
+fn an_input_without_a_name_is_told_to_be_given_a_target_and_that_works() {
+    for source in [".", "..", "/", "sub/.."] {
+        let done = Call::new(["run", "--input", source, "--", "true"]).file("sub/a", "").done();
+        let told = format!(
+            "error: invalid value '{source}' for '--input <SRC[:DST]>': it has no name of its own to go under; \
+             give the target too, such as {source}:.\n\nFor more information, try '--help'.\n"
+        );
+        done.assert(125, "", &told);
+    }
+    let done = Call::new(["run", "--input", ":x", "--", "true"]).done();
+    let told = "error: invalid value ':x' for '--input <SRC[:DST]>': needs a source and, behind a colon, \
+                a target: SRC:DST\n\nFor more information, try '--help'.\n";
+    done.assert(125, "", told);
+    let call = Call::new(["run", "--input", ".:.", "--", "cat", "a", "sub/b"]);
+    call.file("a", "1\n").file("sub/b", "2\n").done().assert(0, "1\n2\n", "");
 }

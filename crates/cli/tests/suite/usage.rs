@@ -172,3 +172,76 @@ fn an_unknown_flag_is_not_advised_to_go_behind_the_dashes() {
                   Usage: ringfence run [OPTIONS] -- <CMD>...\n\nFor more information, try '--help'.\n";
     Call::new(["run", "--nope", "--", "true"]).done().assert(125, "", stderr);
 }
+
+#[test]
+fn the_object_of_a_usage_fault_is_whole() {
+    let message =
+        r#"invalid value 'zzz' for '--memory <SIZE>': "zzz" is not a size such as 512MiB, 2g or 1048576"#;
+    let table: [(&[&str], &str, Option<&str>); 3] = [
+        (&["run", "--json", "--memory", "zzz"], message, None),
+        (&["run", "--memory", "zzz", "--json", "--", "true"], message, None),
+        (
+            &["run", "--json", "true"],
+            "unexpected argument 'true' found",
+            Some("put `--` before the command: `ringfence run [OPTIONS] -- true`"),
+        ),
+    ];
+    for (args, message, hint) in table {
+        let done = Call::new(args).done();
+        let error = serde_json::json!({"kind": "invalid_argument", "message": message, "hint": hint});
+        let whole = serde_json::json!({"version": 1, "status": 125, "error": error});
+        assert_eq!((done.status, done.json()), (Some(125), whole), "{args:?}");
+    }
+}
+
+/// Returns the lines of a help text from the one that starts with `from` to before the one that starts with `to`.
+fn part<'a>(help: &'a str, from: &str, to: &str) -> &'a str {
+    let start = help.find(&format!("\n{from}")).unwrap() + 1;
+    &help[start..start + help[start..].find(&format!("\n{to}")).unwrap() + 1]
+}
+
+#[test]
+fn the_help_says_which_status_a_limit_has() {
+    let help = Call::new(["run", "--help"]).done();
+    let table = concat!(
+        "  124  the timeout passed (1 h where none is given), or the sandbox's lifetime\n",
+        "  137  the memory limit (--memory) ended it\n",
+        "  1    the limit of processes (--pids) kept it from going on, which is said on standard error\n",
+    );
+    assert_eq!(part(help.out(), "  124", "  125"), table);
+}
+
+#[test]
+fn the_help_says_that_the_local_backend_opens_no_network_and_no_example_asks_it_to() {
+    let help = Call::new(["run", "--help"]).done();
+    let flags = concat!(
+        "      --allow-host <NAME>    Let this host name be reached, e.g. pypi.org or *.pypi.org. Can be\n",
+        "                             repeated. The local backend refuses this today: it has no network to\n",
+        "                             let anything out with\n",
+        "      --allow-cidr <RANGE>   Let this IPv4 range be reached, e.g. 10.20.0.0/16. Can be repeated. The\n",
+        "                             local backend refuses this today\n",
+        "      --open-network         Let everything be reached. The local backend refuses this today\n",
+    );
+    assert_eq!(part(help.out(), "      --allow-host", "      --block-network"), flags);
+    for name in ["run", "shell", "demo", "doctor", "config"] {
+        let help = Call::new([name, "--help"]).done();
+        let (_, examples) = help.out().split_once("\nExample").unwrap();
+        for key in ["--allow-", "--open-network", "allow_egress_to"] {
+            assert!(!examples.contains(key), "{name}: {examples}");
+        }
+    }
+}
+
+#[test]
+fn the_help_says_what_is_logged_and_the_rest_is_silent() {
+    let help = Call::new(["config", "--help"]).done();
+    let (_, told) = help.out().split_once("  RINGFENCE_LOG: ").unwrap();
+    let whole = "\
+what goes to standard error as a log, e.g. debug; has no key in files. So far only
+    the tools of `ringfence demo` log anything, so `run` and `shell` stay silent at every level
+";
+    assert_eq!(told, whole);
+    Call::new(["run", "--", "true"]).env("RINGFENCE_LOG", "trace").done().assert(0, "", "");
+    let demo = Call::new(["demo"]).env("RINGFENCE_LOG", "debug").done();
+    assert!(demo.stderr.contains("sandbox created"), "{}", demo.stderr);
+}

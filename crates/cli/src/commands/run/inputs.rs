@@ -17,7 +17,6 @@ use ringfence::{
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::failure::{Failure, Result};
-use crate::host_file::unreadable;
 use crate::parse::Input;
 
 /// The most files and empty directories; more than a sizeable repository has.
@@ -247,4 +246,8 @@ async fn help(
         return Err(Failure::new(String::from_utf8_lossy(&result.stderr.bytes).trim().to_owned()));
     }
     Ok(())
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("--input {}: {error}", path.display()))
 }
