@@ -121,6 +121,48 @@ async fn p_51_large_files_round_trip() {
 }
 
 #[tokio::test]
+async fn p_53_twenty_kilobytes_are_there_when_the_write_is_done() {
+    let sandbox = Box::new().await;
+    assert_eq!(sandbox.write("f", vec![b'x'; 20_000]).await, Ok(()));
+    assert_eq!(sandbox.run("wc -c < f").await, Said::ok("20000\n"));
+    assert!(sandbox.read("f").await.unwrap() == vec![b'x'; 20_000]);
+}
+
+#[tokio::test]
+async fn p_54_a_hundred_and_twenty_kilobytes_are_written_at_once() {
+    let sandbox = Box::new().await;
+    let (written, took) = timed(sandbox.write("f", vec![b'x'; 120_000])).await;
+    assert_eq!(written, Ok(()));
+    assert_took(took, 0.0, 0.1);
+    assert_eq!(sandbox.run("wc -c < f").await, Said::ok("120000\n"));
+}
+
+#[tokio::test]
+async fn p_56_blanks_at_the_ends_of_a_name_belong_to_it() {
+    let sandbox = Box::new().await;
+    let names = ["\tz", " a", " a ", "a\t", "a "];
+    for name in names {
+        assert_eq!(sandbox.write(name, name).await, Ok(()));
+    }
+    for name in names {
+        assert_eq!(sandbox.read(name).await, Ok(name.as_bytes().to_vec()), "{name:?}");
+    }
+    let listed = sandbox.list(".").await.unwrap();
+    let found: Vec<_> = listed.into_iter().map(|entry| entry.name).collect();
+    assert_eq!(found, names.map(|name| name.as_bytes().to_vec()));
+}
+
+#[tokio::test]
+async fn p_59_an_archive_is_read_byte_by_byte() {
+    let sandbox = Box::new().await;
+    // The end of an empty archive, with bytes that no text has.
+    let archive = [b"PK\x05\x06".as_slice(), &[0; 16], &[0xff, 0xfe, b'\r', b'\n', 0]].concat();
+    assert_eq!(sandbox.write("a.zip", &archive).await, Ok(()));
+    assert_eq!(sandbox.run("od -An -tx1 -N4 a.zip").await, Said::ok(" 50 4b 05 06\n"));
+    assert_eq!(sandbox.read("a.zip").await, Ok(archive));
+}
+
+#[tokio::test]
 async fn p_51_sizes_around_the_inline_limit_round_trip() {
     let sandbox = Box::new().await;
     for size in [(32 << 10) - 1, 32 << 10, (32 << 10) + 1, (48 << 10) - 100, 64 << 10, (256 << 10) + 1] {
