@@ -375,7 +375,7 @@ fn notices_and_json_to_a_reader_that_stalls_end_with_their_grace() {
     let both = Call::new(["run", "--timeout", "0.2", "--", "yes"]).with(|command| {
         command.stdout(writer.try_clone().unwrap()).stderr(writer);
     });
-    let json = Call::new(["run", "--json", "--timeout", "0.2", "--", "head", "-c", "200000", "/dev/zero"]);
+    let json = Call::new(["run", "--json", "--timeout", "2", "--", "head", "-c", "200000", "/dev/zero"]);
     let (both, json) = (both.start_unread(), json.start_unread());
     let (both, json) = (both.done(), json.done());
     assert_eq!((both.status, json.status), (Some(124), Some(125)));
