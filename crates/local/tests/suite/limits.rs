@@ -150,12 +150,12 @@ async fn p_114_a_process_limit_is_exact() {
     let fill = format!("for i in $(seq 30); do sleep {marker} & done; wait; exit 1");
     let filled = async {
         let result =
-            sandbox.request(CommandRequest::shell(fill, seconds(3.0 * slowness()), limit(1000))).await;
+            sandbox.request(CommandRequest::shell(fill, seconds(10.0 * slowness()), limit(1000))).await;
         (result.ending, result.sandbox_lost)
     };
     let watched = async {
         let most = || marker.processes().len();
-        assert!(until(5.0, || most() >= 18).await, "{} processes", most());
+        assert!(until(9.0, || most() >= 18).await, "{} processes", most());
         for _ in 0..20 {
             // The shell's own arguments contain the marker too.
             assert!(most() <= 18, "{} processes", most());
