@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite;
 
 use crate::cgroup::{CgroupPlan, Controller, Hierarchies};
 use crate::config::{LocalConfig, Shell};
-use crate::error::{lost, step_failed, unexpected};
+use crate::error::{CGROUP_REMEDY, lost, step_failed, unexpected};
 use crate::launcher::Launcher;
 use crate::sandbox::{Sandbox, is_gone};
 use crate::statement::{Known, read_back};
@@ -441,8 +441,7 @@ impl LocalBackend {
     /// Every refusal, before anything is made (BK-02).
     fn refuse(&self, spec: &SandboxSpec) -> Result<()> {
         let limits = spec.limits();
-        let hint = "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user \
-                    --scope -p Delegate=yes …); or drop the limit";
+        let hint = CGROUP_REMEDY;
         let no_cgroup = |field: SpecField, controller: Controller| {
             let message = format!("no {} cgroup can be written by this process", controller.name());
             Err(Error::refused(SCHEME, field, message).hint(hint))

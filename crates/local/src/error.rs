@@ -54,6 +54,10 @@ fn field_of(subject: Subject) -> Option<SpecField> {
     }
 }
 
+/// What to try where a limit finds no cgroup.
+pub(crate) const CGROUP_REMEDY: &str = "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user --scope -p \
+             Delegate=yes …); or drop the limit";
+
 /// How the helper names the step that shows a host path.
 const SHOWN: &str = "show host path";
 
@@ -61,10 +65,7 @@ const SHOWN: &str = "show host path";
 pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
     let errno = Errno::from_raw_os_error(errno);
     match subject {
-        Subject::Memory | Subject::Cpus | Subject::Pids => {
-            "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user --scope -p \
-             Delegate=yes …); or drop the limit"
-        }
+        Subject::Memory | Subject::Cpus | Subject::Pids => CGROUP_REMEDY,
         _ if step.starts_with(SHOWN) => {
             "the path must exist, and whoever runs this must be allowed to reach it with rights for others: the sandbox has another \
              user"
