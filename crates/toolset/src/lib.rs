@@ -42,6 +42,7 @@ mod session;
 mod text;
 mod tools;
 mod toolset;
+mod watch;
 
 pub use blocking::BlockingSession;
 pub use config::{
@@ -55,3 +56,4 @@ pub use outcome::{Correction, ToolError, ToolOutput};
 pub use provision::MAX_INPUT_BYTES;
 pub use session::{CallOptions, Session};
 pub use toolset::Toolset;
+pub use watch::{Glimpse, Watch};

@@ -154,6 +154,23 @@ impl Masker {
         Cow::Owned(replaced(bytes, start, &spans))
     }
 
+    /// Masks the end of a stream that is still being written: the last bytes may be the beginning of a secret, and where
+    /// earlier ones were dropped (`torn`), the first may be the end of one.
+    pub(crate) fn unfinished<'a>(&self, bytes: &'a [u8], torn: bool) -> Cow<'a, [u8]> {
+        let mut spans = self.spans(bytes);
+        let end = if torn { self.torn_end(bytes) } else { 0 };
+        if end > 0 {
+            spans.insert(0, 0..end);
+        }
+        let beginning = self.torn_beginning(bytes);
+        if beginning > 0 {
+            spans.push(bytes.len() - beginning..bytes.len());
+            spans.sort_unstable_by_key(|span| span.start);
+        }
+        merge(&mut spans);
+        if spans.is_empty() { Cow::Borrowed(bytes) } else { Cow::Owned(replaced(bytes, 0, &spans)) }
+    }
+
     /// Returns an error that shows no secret (MK-03): the same one if it shows none, else one of the same kind and
     /// disposition with masked text and without its chain of causes.
     pub(crate) fn error(&self, error: Error) -> Error {
@@ -228,6 +245,17 @@ impl Masker {
                 self.patterns
                     .iter()
                     .any(|pattern| pattern.len() > *length && pattern.ends_with(&bytes[..*length]))
+            })
+            .unwrap_or(0)
+    }
+
+    /// Returns the length of the longest proper beginning of a secret with which `bytes` end, 0 if there is none to speak of.
+    fn torn_beginning(&self, bytes: &[u8]) -> usize {
+        (LEAST_TORN_BYTES..=self.slack_bytes().min(bytes.len()))
+            .rev()
+            .find(|length| {
+                let end = &bytes[bytes.len() - length..];
+                self.patterns.iter().any(|pattern| pattern.len() > *length && pattern.starts_with(end))
             })
             .unwrap_or(0)
     }

@@ -37,7 +37,8 @@ pub struct Correction {
     /// The text: the tool's name and the cause.
     pub text: String,
     /// How many times in a row this tool has failed, this time included; at most
-    /// [`MAX_CORRECTIONS`](crate::MAX_CORRECTIONS), because the next failure is terminal (ER-06).
+    /// [`MAX_CORRECTIONS`](crate::MAX_CORRECTIONS), because the next failure is terminal (ER-06). 0 where the caller does
+    /// not count.
     pub failures: u32,
 }
 

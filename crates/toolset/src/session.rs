@@ -15,6 +15,7 @@ use crate::tools::read_file::{self, ReadFile};
 use crate::tools::run_command::RunCommand;
 use crate::tools::write_file::WriteFile;
 use crate::toolset::Toolset;
+use crate::watch::Watch;
 
 /// An open run of a [`Toolset`]: nothing is provisioned until the first call, all calls share one sandbox, and
 /// [`Self::close`] destroys it (LC-01 to LC-03).
@@ -36,12 +37,17 @@ pub struct Session {
 }
 
 /// What a caller can say about one call besides its name and arguments. The default says nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CallOptions {
     /// The model turn that the call is part of: failures of one tool within one turn count once (ER-06). Turns are told
     /// apart by their number; without one every call is a turn of its own.
     pub turn: Option<u64>,
+    /// The caller has no run that could end after too many corrections, as a server of tools has none: a failure of this call is
+    /// not counted, so that a correction never becomes terminal (ER-06).
+    pub uncounted: bool,
+    /// Looks at the command while it runs.
+    pub watch: Option<Watch>,
 }
 
 impl CallOptions {
@@ -49,6 +55,20 @@ impl CallOptions {
     #[must_use]
     pub fn turn(mut self, turn: u64) -> Self {
         self.turn = Some(turn);
+        self
+    }
+
+    /// Leaves a failure of this call out of the count of corrections.
+    #[must_use]
+    pub fn uncounted(mut self) -> Self {
+        self.uncounted = true;
+        self
+    }
+
+    /// Lets `watch` look at the command while it runs.
+    #[must_use]
+    pub fn watch(mut self, watch: Watch) -> Self {
+        self.watch = Some(watch);
         self
     }
 }
@@ -108,10 +128,10 @@ impl Session {
             return Err(ToolError::Terminal(self.provisioner.not_open()));
         }
         let result = match self.parse(tool, arguments) {
-            Ok(call) => self.perform(name, tool, call).await,
+            Ok(call) => self.perform(name, tool, call, options.watch.as_ref()).await,
             Err(faults) => Err(Failure::Correctable(format!("{name} was not run: {faults}"))),
         };
-        self.settle(name, tool, options.turn, result)
+        self.settle(name, tool, &options, result)
     }
 
     /// Provisions the sandbox now instead of at the first call, and returns its handle.
@@ -173,7 +193,13 @@ impl Session {
         })
     }
 
-    async fn perform(&self, name: &str, tool: Tool, call: Call) -> Result<ToolOutput, Failure> {
+    async fn perform(
+        &self,
+        name: &str,
+        tool: Tool,
+        call: Call,
+        watch: Option<&Watch>,
+    ) -> Result<ToolOutput, Failure> {
         // Taken on arrival: whoever waits for a creation shares its outcome, good or bad (LC-21).
         let mut attempt = self.provisioner.acquire()?;
         let _turn = self.turn.lock().await;
@@ -188,7 +214,7 @@ impl Session {
             }
             attempt = self.provisioner.acquire()?;
         };
-        let result = self.execute(name, tool, &call, &live).await;
+        let result = self.execute(name, tool, &call, watch, &live).await;
         if self.provisioner.is_closed() && matches!(&result, Err(Failure::Correctable(_))) {
             // Closing took the sandbox away under the call; nobody is left to correct anything.
             return Err(self.provisioner.not_open().into());
@@ -201,6 +227,7 @@ impl Session {
         name: &str,
         tool: Tool,
         call: &Call,
+        watch: Option<&Watch>,
         live: &Arc<Live>,
     ) -> Result<ToolOutput, Failure> {
         let toolset = &self.toolset;
@@ -208,7 +235,8 @@ impl Session {
         let prefix = toolset.tool_prefix();
         match call {
             Call::RunCommand(call) => {
-                let request = call.request(bounds, masker)?;
+                let mut request = call.request(bounds, masker)?;
+                request.observer = watch.map(|watch| watch.start(masker));
                 let result = backend
                     .run_command(&live.id, request)
                     .await
@@ -288,14 +316,14 @@ impl Session {
         &self,
         name: &str,
         tool: Tool,
-        turn: Option<u64>,
+        options: &CallOptions,
         result: Result<ToolOutput, Failure>,
     ) -> Result<ToolOutput, ToolError> {
         let masker = self.toolset.masker();
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(mut output) => {
-                budget.succeeded(tool, turn);
+                budget.succeeded(tool, options.turn);
                 output.text = masker.text(&output.text).into_owned();
                 masker.json(&mut output.structured);
                 Ok(output)
@@ -303,7 +331,7 @@ impl Session {
             Err(Failure::Terminal(error)) => Err(ToolError::Terminal(masker.error(error))),
             Err(Failure::Correctable(text)) => {
                 let text = masker.text(&text).into_owned();
-                let failures = budget.failed(tool, turn);
+                let failures = if options.uncounted { 0 } else { budget.failed(tool, options.turn) };
                 if failures <= MAX_CORRECTIONS {
                     return Err(ToolError::Correction(Correction { text, failures }));
                 }

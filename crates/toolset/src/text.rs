@@ -94,7 +94,7 @@ fn push_escaped(text: &mut String, character: char) {
 }
 
 /// Whether a character shows as itself: not a control, a line separator, or one that turns the text around.
-fn prints(character: char) -> bool {
+pub(crate) fn prints(character: char) -> bool {
     if character.is_ascii() {
         return !character.is_ascii_control();
     }

@@ -116,7 +116,7 @@ impl Toolset {
         &self.inner.bounds
     }
 
-    pub(crate) fn masker(&self) -> &Masker {
+    pub(crate) fn masker(&self) -> &Arc<Masker> {
         &self.inner.masker
     }
 
