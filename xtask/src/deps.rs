@@ -16,7 +16,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ringfence-local", &["ringfence-core"]),
     ("ringfence-testkit", &["ringfence-core"]),
     ("ringfence", &["ringfence-core", "ringfence-local", "ringfence-toolset"]),
-    ("ringfence-cli", &["ringfence", "ringfence-core", "ringfence-toolset"]),
+    ("ringfence-server", &["ringfence", "ringfence-core", "ringfence-toolset"]),
+    ("ringfence-cli", &["ringfence", "ringfence-core", "ringfence-toolset", "ringfence-server"]),
     ("ringfence-bench", &["ringfence", "ringfence-core"]),
     ("xtask", &[]),
 ];
@@ -35,8 +36,13 @@ const UNSAFE_HOMES: &[&str] = &["crates/local/src/sys/", "crates/local/helper/sy
 const UNSAFE_FILES: &[&str] = &["crates/local/src/sys.rs", "crates/local/helper/sys.rs"];
 
 /// Libraries get values; only the command line looks around.
-const NO_ENVIRONMENT: &[&str] =
-    &["crates/core/src/", "crates/toolset/src/", "crates/local/src/", "crates/ringfence/src/"];
+const NO_ENVIRONMENT: &[&str] = &[
+    "crates/core/src/",
+    "crates/toolset/src/",
+    "crates/local/src/",
+    "crates/ringfence/src/",
+    "crates/server/src/",
+];
 const ENVIRONMENT_CALLS: &[&str] =
     &["env::var", "env::var_os", "env::vars", "env::vars_os", "env::home_dir", "env::set_var", "env::args"];
 

@@ -1,0 +1,6 @@
+//! Ringfence for programs that speak a protocol instead of Rust: the MCP server.
+//!
+//! Nothing here knows a backend, reads the environment or touches standard streams: a checked
+//! [`Toolset`](ringfence::toolset::Toolset) and a pair of byte streams come in.
+
+pub mod mcp;

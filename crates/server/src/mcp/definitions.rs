@@ -1,0 +1,41 @@
+//! The toolset's definitions in the protocol's form.
+
+use std::sync::Arc;
+
+use ringfence::NetworkPolicy;
+use ringfence::toolset::{self, ToolDefinition, Toolset};
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::Value;
+
+/// Returns the tools in the order of the toolset. Made once, so that every answer has the same bytes (TD-18).
+pub(super) fn tools(toolset: &Toolset) -> Vec<Tool> {
+    let reaches_out = *toolset.spec().network() != NetworkPolicy::Blocked;
+    toolset.definitions().iter().map(|definition| tool(definition, reaches_out)).collect()
+}
+
+fn tool(definition: &ToolDefinition, reaches_out: bool) -> Tool {
+    let mut tool = Tool::new(
+        definition.name.clone(),
+        definition.description.clone(),
+        Arc::new(object(&definition.input_schema)),
+    );
+    tool.title = Some(definition.title.to_owned());
+    tool.output_schema = Some(Arc::new(object(&definition.output_schema)));
+    tool.annotations = Some(annotations(definition, reaches_out));
+    tool
+}
+
+/// Returns what clients decide by whether to ask the person. All four are about the sandbox, nothing outside of it, but what is
+/// in there can be lost.
+fn annotations(definition: &ToolDefinition, reaches_out: bool) -> ToolAnnotations {
+    let is_command = definition.tool == toolset::Tool::RunCommand;
+    ToolAnnotations::with_title(definition.title)
+        .read_only(definition.read_only)
+        .destructive(!definition.read_only)
+        .idempotent(!is_command)
+        .open_world(is_command && reaches_out)
+}
+
+fn object(schema: &Value) -> JsonObject {
+    schema.as_object().cloned().unwrap_or_default()
+}

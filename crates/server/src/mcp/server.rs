@@ -1,0 +1,223 @@
+//! The server: one toolset, one client, one sandbox at a time.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringfence::toolset::{CallOptions, Session, ToolError, ToolOutput, Toolset, Watch};
+use ringfence::{Error, NetworkPolicy};
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult, ConstString,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+};
+use rmcp::service::{QuitReason, RequestContext, RoleServer, ServerInitializeError, ServiceExt};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{definitions, progress, transport};
+
+/// Offers the tools of one toolset to one client. Cheap to clone; clones share the sandbox.
+///
+/// Needs a tokio runtime with time enabled, and whatever the toolset's backend needs.
+#[derive(Debug, Clone)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    toolset: Toolset,
+    tools: Vec<Tool>,
+    info: ServerConfig,
+    session: Mutex<Arc<Session>>,
+}
+
+/// What ended a client's service before it closed its streams.
+#[derive(Debug)]
+pub struct ServeError(String);
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "serve MCP: {}", self.0)
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl Server {
+    /// Returns a server. Creates no sandbox and touches nothing outside this process.
+    #[must_use]
+    pub fn new(toolset: Toolset) -> Self {
+        let tools = definitions::tools(&toolset);
+        let info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(
+                Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence sandbox"),
+            )
+            .with_instructions(instructions(&toolset));
+        let session = Mutex::new(Arc::new(toolset.open()));
+        Self { inner: Arc::new(Inner { toolset, tools, info, session }) }
+    }
+
+    /// Serves a client until it closes `reader`. Dropping the future ends the service too. Either way calls that still run are
+    /// ended; the sandbox is left to [`Self::close`].
+    ///
+    /// # Errors
+    /// The client opened with something that is not MCP, or could not be written to.
+    pub async fn serve<R, W>(&self, reader: R, writer: W) -> Result<(), ServeError>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let running = match self.clone().serve(transport::lines(reader, writer)).await {
+            Ok(running) => running,
+            Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+            Err(error) => return Err(ServeError(error.to_string())),
+        };
+        match running.waiting().await {
+            Ok(QuitReason::Closed | QuitReason::Cancelled) => Ok(()),
+            Ok(reason) => Err(ServeError(format!("{reason:?}"))),
+            Err(error) => Err(ServeError(error.to_string())),
+        }
+    }
+
+    /// Destroys the sandbox, if there is one, and ends the calls in it. Later calls fail.
+    pub async fn close(&self) {
+        let session = Arc::clone(&self.inner.session());
+        session.close().await;
+    }
+}
+
+impl Inner {
+    fn session(&self) -> MutexGuard<'_, Arc<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an end of a session that cannot go on. The next call gets a new one, and with it a new sandbox.
+    async fn retire(&self, session: &Arc<Session>) {
+        {
+            let mut current = self.session();
+            if Arc::ptr_eq(&current, session) {
+                *current = Arc::new(self.toolset.open());
+            }
+        }
+        session.close().await;
+    }
+
+    async fn call(&self, name: &str, arguments: &Value, watch: Watch) -> Result<CallToolResult, ErrorData> {
+        let session = Arc::clone(&self.session());
+        let options = CallOptions::default().uncounted().watch(watch);
+        match session.call_with(name, arguments, options).await {
+            Ok(output) => Ok(result(output)),
+            Err(ToolError::Correction(correction)) => Ok(failure(correction.text)),
+            Err(ToolError::Terminal(error)) => {
+                let existed = session.sandbox().is_some();
+                self.retire(&session).await;
+                Ok(failure(unusable(name, &error, existed)))
+            }
+            Err(error @ ToolError::UnknownTool { .. }) => {
+                Err(ErrorData::invalid_params(error.to_string(), None))
+            }
+        }
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        self.inner.info.clone()
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.inner.tools.clone()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.inner.tools.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let watch = Watch::default();
+        let arguments = request.arguments.map_or(Value::Null, Value::Object);
+        let token = context.meta.get_progress_token();
+        let reporting = async {
+            match token {
+                Some(token) => progress::report(&context.peer, token, &watch).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // Dropping the call ends its command and nothing else. The answer reaches nobody.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the request was cancelled", None)),
+            result = self.inner.call(&request.name, &arguments, watch.clone()) => result.map(Into::into),
+            never = reporting => match never {},
+        }
+    }
+
+    /// Answers what the SDK could not read as a request: a call whose arguments are no object, as some models write them, is
+    /// corrected like any other wrong type (TD-03).
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, params, .. } = request;
+        if method != CallToolRequestMethod::VALUE {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+        }
+        let params = params.unwrap_or_default();
+        let Some(name) = params["name"].as_str() else {
+            return Err(ErrorData::invalid_params("`name` must be a string", None));
+        };
+        let result = self.inner.call(name, &params["arguments"], Watch::default()).await?;
+        serde_json::to_value(result)
+            .map(CustomResult::new)
+            .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    /// Takes every subscription: nothing that is offered ever changes, so there is nothing to send.
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+}
+
+fn result(output: ToolOutput) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
+    result.structured_content = Some(output.structured);
+    result
+}
+
+fn failure(text: String) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(text)])
+}
+
+/// Says that the sandbox is unusable, why, and what the next call finds.
+fn unusable(name: &str, error: &Error, existed: bool) -> String {
+    let next = if existed {
+        "It was destroyed with its files and processes; the next call starts in a new one."
+    } else {
+        "The next call tries to create one again."
+    };
+    format!("{name} failed and the sandbox is unusable: {error}. {next}")
+}
+
+/// Says what the client's model should know before it sees a tool.
+fn instructions(toolset: &Toolset) -> String {
+    let network = match toolset.spec().network() {
+        NetworkPolicy::Blocked => " It has no network.",
+        _ => "",
+    };
+    format!(
+        "These tools act in a disposable sandbox, not on the machine of the person you talk to: use them to run code that nobody has \
+         read.{network} The sandbox is created by the first call, is the same for all calls, and is destroyed with everything in it \
+         when this connection ends."
+    )
+}
