@@ -140,14 +140,18 @@ impl Environment {
         self.home.as_ref()
     }
 
+    /// Returns where programs keep this user's settings.
+    pub(crate) fn config_folder(&self) -> Option<PathBuf> {
+        match (&self.config_home, &self.home) {
+            (Some(folder), _) => Some(folder.clone()),
+            (None, Some(home)) => Some(home.join(".config")),
+            (None, None) => None,
+        }
+    }
+
     /// Returns where the user's settings file would be.
     pub(crate) fn user_file(&self) -> Option<PathBuf> {
-        let folder = match (&self.config_home, &self.home) {
-            (Some(folder), _) => folder.clone(),
-            (None, Some(home)) => home.join(".config"),
-            (None, None) => return None,
-        };
-        Some(folder.join("ringfence").join("config.toml"))
+        Some(self.config_folder()?.join("ringfence").join("config.toml"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -25,7 +25,8 @@ pub(crate) fn start_warnings(environment: &Environment) -> Result<()> {
     if environment.get(environment::LOG).is_some() {
         return Ok(());
     }
-    install(Targets::new().with_default(tracing_subscriber::filter::LevelFilter::WARN))
+    // What the MCP library warns of is what its client has been answered.
+    install(Targets::new().with_default(LevelFilter::WARN).with_target("rmcp", LevelFilter::ERROR))
 }
 
 /// Takes whole lines to where everything of ours is written, so that a stalled reader of the log cannot hold anything up.

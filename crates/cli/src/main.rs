@@ -47,6 +47,7 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
             Command::Shell(args) => commands::shell::run(*args, &environment),
             Command::Demo(args) => commands::demo::run(&args, &environment),
             Command::Doctor(args) => commands::doctor::run(&args, &environment),
+            Command::Mcp(args) => commands::mcp::run(*args, &environment),
             Command::Config(args) => commands::config::run(&args, &environment),
             Command::Completions(args) => commands::completions::run(&args),
         }

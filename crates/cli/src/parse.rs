@@ -56,6 +56,15 @@ pub(crate) fn output_limit_of(size: ByteSize) -> Result<OutputLimit, String> {
     OutputLimit::new(bytes).map_err(|error| error.message().to_owned())
 }
 
+/// Parses the name of an MCP server: what every client takes in the names it makes of it.
+pub(crate) fn server_name(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(fits) {
+        return Err("a name has 1 to 64 letters, digits, - and _".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 fn core<T: FromStr<Err = ringfence::Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ringfence::Error| error.message().to_owned())
 }

@@ -1,0 +1,88 @@
+//! `ringfence mcp install`: adds the server to a client's settings and leaves everything else there as it is.
+
+mod clients;
+mod edit;
+mod replace;
+
+use std::path::{Path, PathBuf};
+
+use self::clients::Entry;
+use self::edit::Change;
+use crate::args::{self, InstallArgs};
+use crate::commands::print;
+use crate::console;
+use crate::environment::Environment;
+use crate::exit;
+use crate::failure::{Failure, Result};
+use crate::host_file;
+
+/// The largest settings file that is changed. Some clients keep their history in it.
+const SETTINGS_LIMIT_BYTES: u64 = 64 << 20;
+
+/// Writes or prints the settings and returns the exit status.
+pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
+    args::check_mcp(&args.arguments).map_err(|error| {
+        let text = error.render().to_string();
+        let text = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
+        Failure::new(format!("the arguments behind `--`: {text}")).hint("`ringfence mcp --help` lists them")
+    })?;
+    let settings = clients::settings_of(args.client, args.scope, environment)?;
+    let entry = Entry { name: args.name.clone(), command: own_path()?, arguments: args.arguments.clone() };
+    if args.print {
+        console::notice(&format!("this goes into {}", settings.path.display()));
+        let (text, _) = edit::with_entry("", &settings.place, &entry.fields(args.client), &entry.name)
+            .map_err(Failure::new)?;
+        return print(&text, exit::OK, None);
+    }
+    let change = write(&settings.path, |text| {
+        edit::with_entry(text, &settings.place, &entry.fields(args.client), &entry.name)
+    })?;
+    let mut told = match change {
+        Change::Added => format!("added {} to {}\n", entry.name, settings.path.display()),
+        Change::Updated => format!("updated {} in {}\n", entry.name, settings.path.display()),
+        Change::None => format!("{} is in {} already\n", entry.name, settings.path.display()),
+    };
+    told.push_str(clients::next_step(args.client));
+    told.push('\n');
+    print(&told, exit::OK, None)
+}
+
+/// Changes a file by `edit`, as a whole or not at all.
+fn write(
+    path: &Path,
+    edit: impl Fn(&str) -> std::result::Result<(String, Change), String>,
+) -> Result<Change> {
+    let before = host_file::read_text_up_to(path, SETTINGS_LIMIT_BYTES)?;
+    let (after, change) = edit(before.as_deref().unwrap_or_default()).map_err(|why| {
+        Failure::new(format!("{}: {why}; nothing was changed", path.display()))
+            .hint("mend it, or add what `--print` shows by hand")
+    })?;
+    if change != Change::None {
+        replace::replace(path, before.as_deref(), &after).map_err(|error| {
+            Failure::new(format!("write {}: {error}; nothing was changed", path.display()))
+        })?;
+    }
+    Ok(change)
+}
+
+/// Returns the path under which a client finds this program, whatever its own `PATH` is.
+fn own_path() -> Result<String> {
+    let own = std::env::current_exe().map_err(|error| Failure::new(format!("find this program: {error}")))?;
+    let path = found_by_name(&own).unwrap_or(own);
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::new(format!("the path of this program is not UTF-8: {}", PathBuf::from(path).display()))
+    })
+}
+
+/// Returns where `PATH` has this very program: such a place, often a link, outlives an upgrade.
+fn found_by_name(own: &Path) -> Option<PathBuf> {
+    let own = own.canonicalize().ok()?;
+    let path = Environment::foreign("PATH")?;
+    std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("ringfence"))
+        .find(|candidate| candidate.canonicalize().is_ok_and(|candidate| candidate == own))
+}
+
+#[cfg(test)]
+mod tests;

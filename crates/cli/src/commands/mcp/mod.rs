@@ -1,0 +1,94 @@
+//! `ringfence mcp`: the four tools for an MCP client, over standard input and output.
+
+mod install;
+mod streams;
+
+use ringfence::Registry;
+use ringfence::toolset::{Toolset, ToolsetConfig};
+use ringfence_server::mcp::Server;
+
+use crate::args::{McpArgs, McpCommand, ToolsetArgs};
+use crate::commands::runtime;
+use crate::console;
+use crate::environment::Environment;
+use crate::exit;
+use crate::failure::{Failure, Result};
+use crate::log;
+use crate::settings::{RunFlags, Settings};
+use crate::signals::{Interrupt, Signals};
+
+/// Serves, or does what the subcommand says.
+pub(crate) fn run(args: McpArgs, environment: &Environment) -> Result<u8> {
+    match &args.command {
+        Some(McpCommand::Install(install)) => install::run(install, environment),
+        None => serve(&args, environment),
+    }
+}
+
+/// Serves until the client is gone, whichever way it goes: it closes its end of either stream, or sends a signal. Then the
+/// sandbox is destroyed. (A client that kills this process takes the sandbox with it too: the launcher sees to that.)
+fn serve(args: &McpArgs, environment: &Environment) -> Result<u8> {
+    // A sandbox that could not be destroyed is named in a warning of the toolset.
+    log::start_warnings(environment)?;
+    let server = Server::new(toolset(args, environment)?);
+    if streams::stdin_is_a_terminal() {
+        console::notice("this is for programs that speak MCP; `ringfence mcp install` adds it to one");
+    }
+    let runtime = runtime()?;
+    let status = runtime.block_on(async {
+        let signals = Signals::new()?;
+        let mut interrupt = None;
+        let served = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                interrupt = Some(signal);
+                Ok(())
+            }
+            () = streams::nobody_reads()? => Ok(()),
+            served = server.serve(streams::reader(), streams::writer()) => served,
+        };
+        signals.shield(&mut interrupt, server.close()).await;
+        served.map_err(|error| Failure::new(error.to_string()))?;
+        Ok(interrupt.map_or(exit::OK, Interrupt::status))
+    });
+    // A thread blocked in a read of standard input is not waited for.
+    runtime.shutdown_background();
+    status
+}
+
+/// Returns the toolset that the arguments ask for. What the backend cannot enforce is refused here, before a client could see a
+/// tool that never works.
+fn toolset(args: &McpArgs, environment: &Environment) -> Result<Toolset> {
+    let settings = Settings::load(&args.spec, RunFlags::default(), environment)?;
+    let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
+    let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;
+    let toolset = Toolset::new(backend, config(&args.toolset)?.spec(spec))?;
+    toolset.judge().map_err(|error| settings.explain(error))?;
+    Ok(toolset)
+}
+
+fn config(args: &ToolsetArgs) -> Result<ToolsetConfig> {
+    let mut config = ToolsetConfig::new();
+    if let Some(prefix) = &args.tool_prefix {
+        config = config.prefix(prefix);
+    }
+    if let Some(timeout) = args.command_timeout {
+        config = config.default_command_timeout_seconds(timeout.get().as_secs_f64());
+    }
+    if let Some(timeout) = args.max_command_timeout {
+        config = config.max_command_timeout_seconds(timeout.get().as_secs_f64());
+    }
+    if let Some(lines) = args.max_output_lines {
+        config = config.max_output_lines(lines);
+    }
+    if let Some(size) = args.max_output {
+        config = config.max_output_bytes(usize::try_from(size.get()).unwrap_or(usize::MAX));
+    }
+    if let Some(size) = args.max_read {
+        config = config.max_read_bytes(size.get());
+    }
+    for name in &args.public_env {
+        config = config.public_env(name);
+    }
+    Ok(config)
+}
