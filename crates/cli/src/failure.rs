@@ -109,7 +109,13 @@ impl fmt::Display for Failure {
 
 impl From<ringfence::Error> for Failure {
     fn from(error: ringfence::Error) -> Self {
-        let hint = if is_file_size_limit(&error) { Some(FILE_SIZE_HINT) } else { error.hint_text() };
+        Self::from(&error)
+    }
+}
+
+impl From<&ringfence::Error> for Failure {
+    fn from(error: &ringfence::Error) -> Self {
+        let hint = if is_file_size_limit(error) { Some(FILE_SIZE_HINT) } else { error.hint_text() };
         Self {
             message: error.summary().to_string(),
             hint: hint.map(str::to_owned),

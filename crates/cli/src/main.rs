@@ -7,6 +7,7 @@ mod environment;
 mod exit;
 mod failure;
 mod host_file;
+mod inputs;
 mod log;
 mod parse;
 mod settings;

@@ -1,11 +1,11 @@
 //! What a toolset is built from, and the checks on it (TC).
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ringfence_core::{Error, GuestPath, OutputLimit, Result, SandboxSpec, SpecField, Timeout};
+
+use crate::inputs::{Input, InputSource};
 
 /// Seconds a command gets when the model asks for none (TC-19).
 pub const DEFAULT_COMMAND_TIMEOUT_SECONDS: f64 = 60.0;
@@ -22,34 +22,6 @@ pub const DEFAULT_MAX_EXPORT_BYTES: u64 = 1 << 30;
 
 /// The longest prefix: with `_list_directory` a tool name has at most 64 characters, which is what model interfaces take.
 pub const MAX_PREFIX_BYTES: usize = 64 - "_list_directory".len();
-
-/// Where the content of an [`Input`] comes from.
-#[derive(Clone, PartialEq, Eq)]
-pub enum InputSource {
-    /// These bytes.
-    Bytes(Bytes),
-    /// A regular file of this machine, read when the sandbox is provisioned.
-    LocalFile(PathBuf),
-}
-
-/// Shows sizes, not contents.
-impl fmt::Debug for InputSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
-            Self::LocalFile(path) => f.debug_tuple("LocalFile").field(path).finish(),
-        }
-    }
-}
-
-/// A file put into every sandbox before the first call reaches it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Input {
-    /// Where the content comes from.
-    pub source: InputSource,
-    /// Where it goes; parent directories are created.
-    pub destination: GuestPath,
-}
 
 /// How to build a [`Toolset`](crate::Toolset). Setters only collect; [`Toolset::new`](crate::Toolset::new) checks.
 ///
@@ -136,10 +108,17 @@ impl ToolsetConfig {
         self
     }
 
-    /// Adds a file that every sandbox gets before the first call reaches it, also one that replaces a lost sandbox.
+    /// Adds a file, which is no program, or an empty directory that every sandbox gets before the first call reaches it, also one
+    /// that replaces a lost sandbox.
     #[must_use]
-    pub fn input(mut self, source: InputSource, destination: GuestPath) -> Self {
-        self.inputs.push(Input { source, destination });
+    pub fn input(self, source: InputSource, destination: GuestPath) -> Self {
+        self.inputs([Input { source, destination, executable: false }])
+    }
+
+    /// Adds inputs as [`Self::input`] does, programs included. They are staged as [`stage`](crate::stage) says.
+    #[must_use]
+    pub fn inputs(mut self, inputs: impl IntoIterator<Item = Input>) -> Self {
+        self.inputs.extend(inputs);
         self
     }
 

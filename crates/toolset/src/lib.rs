@@ -34,6 +34,7 @@ mod blocking;
 mod budget;
 mod config;
 mod definition;
+mod inputs;
 mod mask;
 mod network_note;
 mod outcome;
@@ -47,13 +48,13 @@ mod watch;
 pub use blocking::BlockingSession;
 pub use config::{
     Bounds, DEFAULT_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_EXPORT_BYTES,
-    DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_OUTPUT_LINES, DEFAULT_MAX_READ_BYTES, Input, InputSource,
-    MAX_PREFIX_BYTES, ToolsetConfig,
+    DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_OUTPUT_LINES, DEFAULT_MAX_READ_BYTES, MAX_PREFIX_BYTES,
+    ToolsetConfig,
 };
 pub use definition::{CodeSurface, MAX_CORRECTIONS, Tool, ToolDefinition};
+pub use inputs::{Input, InputSource, MAX_INPUT_BYTES, stage};
 pub use mask::{LEAST_ENV_SECRET_BYTES, MASK};
 pub use outcome::{Correction, ToolError, ToolOutput};
-pub use provision::MAX_INPUT_BYTES;
 pub use session::{CallOptions, Session};
 pub use toolset::Toolset;
 pub use watch::{Glimpse, Watch};

@@ -8,16 +8,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use ringfence_core::{Backend, EnforcementStatement, Error, ErrorKind, Result, SandboxId, SandboxSpec};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::config::{Input, InputSource};
+use crate::inputs::{self, Input};
 use crate::mask::Masker;
-
-/// The largest local file staged as an input, in bytes: it is held in memory while it is written.
-pub const MAX_INPUT_BYTES: u64 = 1 << 30;
 
 const MANUAL_CLEANUP: &str = "it may still exist; remove it by hand with the backend's own tools";
 
@@ -343,8 +339,8 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
     };
     tracing::debug!(sandbox = created.id.as_str(), backend = shared.backend.name(), "sandbox created");
     let mut left_behind = LeftBehind { shared: Arc::clone(&shared), id: Some(created.id.clone()) };
-    let staged = stage_inputs(&shared, &created.id).await;
-    let closed = match staged {
+    let staged = inputs::stage(&shared.inputs, &*shared.backend, &created.id).await;
+    let failure = match staged {
         Ok(()) => {
             let live = Live {
                 id: created.id.clone(),
@@ -364,7 +360,7 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
     };
     left_behind.disarm();
     destroy(Arc::clone(&shared), created.id).await;
-    publisher.failed(closed);
+    publisher.failed(failure);
 }
 
 /// Every failure to create ends the run; one that is terminal already passes as it is (LC-10, LC-11, BK-03).
@@ -379,48 +375,4 @@ fn terminal(shared: &Shared, error: Error) -> Error {
         "could not provision a sandbox",
     );
     wrapped.retry(error.retry_policy()).source(error).terminal()
-}
-
-async fn stage_inputs(shared: &Shared, id: &SandboxId) -> Result<()> {
-    for input in &shared.inputs {
-        let failed = |kind, message: String| {
-            Error::new(kind, shared.backend.name(), "stage an input", message)
-                .context("destination", input.destination.to_string())
-                .terminal()
-        };
-        let content = match &input.source {
-            InputSource::Bytes(bytes) => bytes.clone(),
-            InputSource::LocalFile(path) => {
-                let opened = path.clone();
-                let read = tokio::task::spawn_blocking(move || read_local(&opened)).await;
-                match read {
-                    Ok(Ok(bytes)) => bytes,
-                    Ok(Err(why)) => {
-                        return Err(failed(ErrorKind::InvalidArgument, format!("{} {why}", path.display())));
-                    }
-                    Err(_) => return Err(shared.abandoned()),
-                }
-            }
-        };
-        let written = shared.backend.write_file(id, &input.destination, &content).await;
-        if let Err(error) = written {
-            return Err(
-                failed(error.kind().clone(), "could not write it into the sandbox".into()).source(error)
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Reads a regular file of this machine, or says what is wrong with it.
-fn read_local(path: &std::path::Path) -> std::result::Result<Bytes, String> {
-    let metadata = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
-    // Checked before opening: opening a FIFO would wait for its other end.
-    if !metadata.is_file() {
-        return Err("is not a regular file; inputs are single files".into());
-    }
-    if metadata.len() > MAX_INPUT_BYTES {
-        return Err(format!("has {} bytes, at most {MAX_INPUT_BYTES} are staged", metadata.len()));
-    }
-    std::fs::read(path).map(Bytes::from).map_err(|error| format!("cannot be read: {error}"))
 }

@@ -1,6 +1,5 @@
 //! `ringfence run`: one command in a sandbox that exists for it alone.
 
-mod inputs;
 mod json;
 mod missing;
 mod tail;
@@ -9,12 +8,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfence::toolset::{self, Input};
 use ringfence::{
     Backend, CommandRequest, CommandResult, Created, Ending, Error, ErrorKind, Invocation, OutputLimit,
     Registry, SandboxId, SandboxSpec, Timeout,
 };
 
-use self::inputs::Inputs;
 use self::tail::Tail;
 use crate::args::RunArgs;
 use crate::commands::{ending_notice, failure_to_start, lifetime_notice, print_json, runtime};
@@ -22,6 +21,7 @@ use crate::console::{self, READER_GRACE};
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::{Failure, Result};
+use crate::inputs;
 use crate::settings::{RunFlags, Settings, Source, Sourced};
 use crate::signals::{Interrupt, Signals};
 use crate::stdin;
@@ -32,7 +32,7 @@ struct Job {
     backend: Arc<dyn Backend>,
     settings: Settings,
     spec: SandboxSpec,
-    inputs: Inputs,
+    inputs: Vec<Input>,
     program: Vec<Vec<u8>>,
     timeout: Sourced<Timeout>,
     output_limit: OutputLimit,
@@ -203,12 +203,9 @@ async fn inside(
 /// Copies the inputs in. A source that never ends or answers is bounded by the command's timeout, which the command itself
 /// then has anew.
 async fn stage(job: &Job, sandbox: &SandboxId) -> Result<()> {
-    if job.inputs.is_empty() {
-        return Ok(());
-    }
-    let staging = inputs::stage(&job.inputs, &*job.backend, sandbox);
+    let staging = toolset::stage(&job.inputs, &*job.backend, sandbox);
     match tokio::time::timeout(job.timeout.value.get(), staging).await {
-        Ok(staged) => staged,
+        Ok(staged) => staged.map_err(|error| inputs::not_staged(&error)),
         Err(_) => {
             let timeout = humantime::format_duration(job.timeout.value.get());
             Err(Failure::new(format!("the inputs were not copied within {timeout}"))
