@@ -2,7 +2,7 @@
 //!
 //! They are found and checked before there is a sandbox, and staged by the toolset. A symbolic link inside a directory is
 //! copied as the file it points to, but only when that lies in the same directory tree: a link in a project must not be able to
-//! pick up a key from the person's home.
+//! pick up a key from the person's home, also not when it takes a file's place after it was found.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -31,7 +31,7 @@ pub(crate) fn collect(inputs: &[parse::Input]) -> Result<Vec<Input>> {
             let root = fs::canonicalize(&input.source).map_err(|error| unreadable(&input.source, &error))?;
             walk.directory(&root, &root, &input.target)?;
         } else {
-            walk.file(input.source.clone(), &meta, input.target.clone())?;
+            walk.file(InputSource::LocalFile, input.source.clone(), &meta, input.target.clone())?;
         }
     }
     Ok(walk.inputs)
@@ -43,7 +43,13 @@ struct Walk {
 }
 
 impl Walk {
-    fn file(&mut self, source: PathBuf, meta: &fs::Metadata, target: GuestPath) -> Result<()> {
+    fn file(
+        &mut self,
+        kind: fn(PathBuf) -> InputSource,
+        source: PathBuf,
+        meta: &fs::Metadata,
+        target: GuestPath,
+    ) -> Result<()> {
         if !meta.is_file() {
             return Err(Failure::new(format!(
                 "--input {}: neither a regular file nor a directory",
@@ -70,8 +76,7 @@ impl Walk {
         }
         self.count(&source)?;
         let executable = meta.permissions().mode() & 0o111 != 0;
-        let source = InputSource::LocalFile(source);
-        self.inputs.push(Input { source, destination: target, executable });
+        self.inputs.push(Input { source: kind(source), destination: target, executable });
         Ok(())
     }
 
@@ -105,7 +110,7 @@ impl Walk {
                 self.link(root, &path, target)?;
             } else {
                 let meta = entry.metadata().map_err(|error| unreadable(&path, &error))?;
-                self.file(path, &meta, target)?;
+                self.file(InputSource::FoundFile, path, &meta, target)?;
             }
         }
         Ok(())
@@ -122,7 +127,7 @@ impl Walk {
             ))
             .hint("copy what it points to by an --input of its own, or pipe an archive in"));
         }
-        self.file(file, &meta, target)
+        self.file(InputSource::FoundFile, file, &meta, target)
     }
 }
 
@@ -189,6 +194,31 @@ mod tests {
         });
         let failure = not_staged(&failed);
         (failure.to_string(), failure.kind(), failure.hint_text().map(str::to_owned))
+    }
+
+    #[test]
+    fn s_37_only_what_the_person_named_may_become_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/plain"), "x").unwrap();
+        std::os::unix::fs::symlink("plain", root.join("d/link")).unwrap();
+        let input =
+            |name: &str| parse::Input { source: root.join(name), target: GuestPath::new("t").unwrap() };
+        let found = collect(&[input("d"), input("d/link")]).unwrap();
+        let staged = |source, destination| Input {
+            source,
+            destination: GuestPath::new(destination).unwrap(),
+            executable: false,
+        };
+        assert_eq!(
+            found,
+            [
+                staged(InputSource::FoundFile(root.join("d/plain")), "t/link"),
+                staged(InputSource::FoundFile(root.join("d/plain")), "t/plain"),
+                staged(InputSource::LocalFile(root.join("d/link")), "t"),
+            ]
+        );
     }
 
     fn answer(ending: Ending, stderr: &'static str, sandbox_lost: bool) -> CommandResult {

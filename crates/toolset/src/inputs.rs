@@ -32,6 +32,9 @@ pub enum InputSource {
     Bytes(Bytes),
     /// A regular file of this machine of at most [`MAX_INPUT_BYTES`], read when the sandbox is provisioned.
     LocalFile(PathBuf),
+    /// The same, but found in a directory and not named by anybody. Its path is canonical, and it is refused if a symbolic link is on
+    /// it when it is read: a link put there since could lead to a key.
+    FoundFile(PathBuf),
     /// Nothing: the destination is a directory with nothing in it.
     EmptyDirectory,
 }
@@ -42,6 +45,7 @@ impl fmt::Debug for InputSource {
         match self {
             Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
             Self::LocalFile(path) => f.debug_tuple("LocalFile").field(path).finish(),
+            Self::FoundFile(path) => f.debug_tuple("FoundFile").field(path).finish(),
             Self::EmptyDirectory => f.write_str("EmptyDirectory"),
         }
     }
@@ -74,11 +78,13 @@ pub async fn stage(inputs: &[Input], backend: &dyn Backend, sandbox: &SandboxId)
     let mut directories = Vec::new();
     let mut executables = Vec::new();
     for input in inputs {
+        let unreadable = |error: io::Error| {
+            failed(input, ErrorKind::InvalidArgument, backend, "could not read it").source(error)
+        };
         let content = match &input.source {
             InputSource::Bytes(bytes) => bytes.clone(),
-            InputSource::LocalFile(path) => read(path).await.map_err(|error| {
-                failed(input, ErrorKind::InvalidArgument, backend, "could not read it").source(error)
-            })?,
+            InputSource::LocalFile(path) => read(path, Links::Followed).await.map_err(unreadable)?,
+            InputSource::FoundFile(path) => read(path, Links::Refused).await.map_err(unreadable)?,
             InputSource::EmptyDirectory => {
                 directories.push(&input.destination);
                 continue;
@@ -101,22 +107,32 @@ pub async fn stage(inputs: &[Input], backend: &dyn Backend, sandbox: &SandboxId)
 
 fn failed(input: &Input, kind: ErrorKind, backend: &dyn Backend, message: &str) -> Error {
     let mut error = Error::new(kind, backend.name(), "stage an input", message);
-    if let InputSource::LocalFile(path) = &input.source {
+    if let InputSource::LocalFile(path) | InputSource::FoundFile(path) = &input.source {
         error = error.context("source", path.display().to_string());
     }
     error.context("destination", input.destination.to_string()).terminal()
 }
 
 /// Reads a regular file of this machine. It can keep its reader waiting for ever, which no thread of the runtime must be.
-async fn read(path: &Path) -> io::Result<Bytes> {
+async fn read(path: &Path, links: Links) -> io::Result<Bytes> {
     let path = path.to_owned();
-    match tokio::task::spawn_blocking(move || read_regular(&path)).await {
+    match tokio::task::spawn_blocking(move || read_regular(&path, links)).await {
         Ok(content) => content.map(Bytes::from),
         Err(error) => Err(io::Error::other(error)),
     }
 }
 
-fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+/// Whether a path may lead through symbolic links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Followed,
+    Refused,
+}
+
+fn read_regular(path: &Path, links: Links) -> io::Result<Vec<u8>> {
+    if links == Links::Refused && std::fs::canonicalize(path)? != path {
+        return Err(io::Error::other("a symbolic link is on the path"));
+    }
     // Opening can do something to what is no file, such as to a tape.
     check(&std::fs::metadata(path)?)?;
     let file = open(path)?;

@@ -186,6 +186,38 @@ async fn a_program_of_the_sandbox_that_fails_is_terminal_and_destroys_the_sandbo
     }
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn s_37_a_found_file_is_not_read_through_a_link_that_came_since() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = std::fs::canonicalize(directory.path()).unwrap();
+    for folder in ["found", "home"] {
+        std::fs::create_dir(root.join(folder)).unwrap();
+        std::fs::write(root.join(folder).join("f"), folder).unwrap();
+    }
+    let path = root.join("found/f");
+    let backend = recording();
+    let sandbox = backend.create(&SandboxSpec::new()).await.unwrap().id;
+    let staged = async |source| stage(&[input(source, "f", false)], &*backend, &sandbox).await;
+    let found = || staged(InputSource::FoundFile(path.clone()));
+    let named = || staged(InputSource::LocalFile(path.clone()));
+    let refused = format!(
+        "rec: stage an input: could not read it, source {}, destination f: a symbolic link is on the path",
+        path.display()
+    );
+    found().await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("../home/f", &path).unwrap();
+    assert_eq!(found().await.unwrap_err().to_string(), refused);
+    named().await.unwrap();
+    std::fs::rename(root.join("found"), root.join("gone")).unwrap();
+    std::os::unix::fs::symlink("home", root.join("found")).unwrap();
+    assert_eq!(found().await.unwrap_err().to_string(), refused);
+    named().await.unwrap();
+    let contents: Vec<_> = backend.writes().into_iter().map(|write| write.content).collect();
+    assert_eq!(contents, [b"found".to_vec(), b"home".to_vec(), b"home".to_vec()]);
+}
+
 fn input(source: InputSource, destination: &str, executable: bool) -> Input {
     Input { source, destination: at(destination), executable }
 }
