@@ -9,7 +9,7 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult, ConstString,
     ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{QuitReason, RequestContext, RoleServer, ServerInitializeError, ServiceExt};
 use serde_json::Value;
@@ -167,7 +167,7 @@ impl ServerHandler for Server {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, params, .. } = request;
         if method != CallToolRequestMethod::VALUE {
@@ -177,7 +177,11 @@ impl ServerHandler for Server {
         let Some(name) = params["name"].as_str() else {
             return Err(ErrorData::invalid_params("`name` must be a string", None));
         };
-        let result = self.inner.call(name, &params["arguments"], Watch::default()).await?;
+        let mut result = self.inner.call(name, &params["arguments"], Watch::default()).await?;
+        // The SDK adapts its own results to the peer's era, but not these.
+        if context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28) {
+            result.result_type = None;
+        }
         serde_json::to_value(result)
             .map(CustomResult::new)
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))

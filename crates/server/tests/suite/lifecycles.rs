@@ -1,0 +1,146 @@
+//! Both eras of the protocol, and the end of a connection.
+
+use ringfence::toolset::ToolsetConfig;
+use serde_json::{Value, json};
+
+use super::client::{Client, MODERN};
+
+#[tokio::test]
+async fn the_handshake_tells_who_serves_and_creates_nothing() {
+    let mut client = Client::silent(ToolsetConfig::new());
+    let info = client.shake_hands().await;
+    assert_eq!(info["protocolVersion"], "2025-11-25");
+    assert_eq!(info["capabilities"], json!({"tools": {}}));
+    assert_eq!(info["serverInfo"]["name"], "ringfence");
+    assert_eq!(info["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
+    assert!(info["instructions"].as_str().unwrap().contains("It has no network."), "{info}");
+    client.request("tools/list", json!({})).await;
+    assert_eq!(client.backend.created(), []);
+}
+
+#[tokio::test]
+async fn an_older_client_is_answered_in_its_own_version() {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let mut client = Client::silent(ToolsetConfig::new());
+        let client_info = json!({"name": "old", "version": "0"});
+        let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client_info});
+        let answer = client.request("initialize", params).await;
+        assert_eq!(answer["result"]["protocolVersion"], version);
+    }
+}
+
+#[tokio::test]
+async fn without_a_handshake_every_request_says_its_version() {
+    let mut client = Client::modern(ToolsetConfig::new());
+    let discovered = client.request("server/discover", json!({})).await;
+    let versions = discovered["result"]["supportedVersions"].as_array().unwrap();
+    assert!(versions.contains(&json!(MODERN)), "{discovered}");
+    let result = client.call("run_command", json!({"command": "x"})).await;
+    assert_eq!(result["resultType"], "complete");
+    assert_eq!(result["structuredContent"]["stdout"], "out");
+    assert_eq!(client.backend.created().len(), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_version_is_answered_with_those_that_are_known() {
+    let mut client = Client::silent(ToolsetConfig::new());
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2099-01-01",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let answer = client.request("tools/list", json!({"_meta": meta})).await;
+    assert_eq!(answer["error"]["code"], -32022);
+    let supported = answer["error"]["data"]["supported"].as_array().unwrap();
+    assert!(supported.contains(&json!(MODERN)), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_may_ask_for_versions_and_then_shake_hands() {
+    let mut client = Client::modern(ToolsetConfig::new());
+    client.request("server/discover", json!({})).await;
+    // It gave up on its question before the answer came, and says so before it opens.
+    client.notify("notifications/cancelled", json!({"requestId": 1})).await;
+    client.shake_hands().await;
+    assert_eq!(
+        client.call("run_command", json!({"command": "x"})).await["structuredContent"]["exit_code"],
+        0
+    );
+}
+
+#[tokio::test]
+async fn td_18_the_definitions_are_the_same_bytes_every_time() {
+    let mut client = Client::legacy(ToolsetConfig::new().prefix("box")).await;
+    let first = client.request("tools/list", json!({})).await["result"].to_string();
+    client.call("box_run_command", json!({"command": "x"})).await;
+    assert_eq!(client.request("tools/list", json!({})).await["result"].to_string(), first);
+    let mut other = Client::legacy(ToolsetConfig::new().prefix("box")).await;
+    assert_eq!(other.request("tools/list", json!({})).await["result"].to_string(), first);
+}
+
+#[tokio::test]
+async fn td_01_four_tools_with_schemas_and_annotations() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    let list = client.request("tools/list", json!({})).await;
+    let tools = list["result"]["tools"].as_array().unwrap();
+    let shown: Vec<(Value, Value)> =
+        tools.iter().map(|tool| (tool["name"].clone(), tool["annotations"].clone())).collect();
+    let hints = |title: &str, read_only: bool, idempotent: bool| {
+        json!({
+            "title": title, "readOnlyHint": read_only, "destructiveHint": !read_only, "idempotentHint": idempotent,
+            "openWorldHint": false,
+        })
+    };
+    let expected = [
+        (json!("run_command"), hints("Run a shell command", false, false)),
+        (json!("read_file"), hints("Read a file", true, true)),
+        (json!("write_file"), hints("Write a file", false, true)),
+        (json!("list_directory"), hints("List a directory", true, true)),
+    ];
+    assert_eq!(shown, expected);
+    for tool in tools {
+        assert_eq!(tool["inputSchema"]["type"], "object");
+        assert_eq!(tool["outputSchema"]["type"], "object");
+        assert!(tool["description"].as_str().unwrap().len() > 40);
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_is_taken_and_ends_with_the_connection() {
+    let mut client = Client::modern(ToolsetConfig::new());
+    client.call("run_command", json!({"command": "x"})).await;
+    client.ask("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await;
+    let acknowledged = client.receive().await;
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(client.call("run_command", json!({"command": "x"})).await["isError"], false);
+    assert!(client.leave().await.0.is_ok());
+}
+
+#[tokio::test]
+async fn lc_03_the_sandbox_ends_with_the_connection() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    client.call("run_command", json!({"command": "x"})).await;
+    client.call("list_directory", json!({})).await;
+    let (backend, server) = (client.backend.clone(), client.server.clone());
+    assert_eq!((backend.created().len(), backend.alive().len()), (1, 1));
+    let (ended, rest) = client.leave().await;
+    assert!(ended.is_ok() && rest.is_empty(), "{ended:?} {rest:?}");
+    server.close().await;
+    assert_eq!(backend.alive(), []);
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_at_all_is_no_error() {
+    let client = Client::silent(ToolsetConfig::new());
+    let (ended, rest) = client.leave().await;
+    assert!(ended.is_ok() && rest.is_empty(), "{ended:?} {rest:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_json_is_passed_over() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    client.send(json!("not a message")).await;
+    let answer = client.receive().await;
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    assert_eq!(client.call("run_command", json!({"command": "x"})).await["isError"], false);
+}
