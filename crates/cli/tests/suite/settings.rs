@@ -290,7 +290,8 @@ fn a_project_file_of_very_many_entries_is_refused_soon() {
     let done = config().file("ringfence.toml", format!("[spec.env]\n{entries}")).done();
     assert_eq!(done.status, Some(125), "{}", done.stderr);
     assert!(done.stderr.contains("60002 entries, at most 4096 are accepted"), "{}", done.stderr);
-    assert!(done.elapsed < std::time::Duration::from_secs(5), "{:?}", done.elapsed);
+    // An emulated machine is about fifteen times slower.
+    assert!(done.elapsed < std::time::Duration::from_secs(30), "{:?}", done.elapsed);
 }
 
 #[test]

@@ -163,12 +163,12 @@ async fn p_114_a_process_limit_is_exact() {
         }
     };
     let (ending, ()) = tokio::join!(filled, watched);
-    // bash gives up after it has tried for a while.
-    assert!(
-        matches!(ending, (Ending::TimedOut | Ending::PidsExceeded | Ending::Exited(_), false)),
-        "{ending:?}"
-    );
-    marker.assert_dead();
+    match ending {
+        (Ending::TimedOut, false) => marker.assert_dead(),
+        // Where time runs slowly, bash gives up before; what it had left in the background lives on.
+        (Ending::PidsExceeded | Ending::Exited(_), false) => assert_eq!(marker.processes().len(), 17),
+        other => panic!("{other:?}"),
+    }
     assert_eq!(sandbox.run("echo on").await, Said::ok("on\n"));
 }
 
