@@ -334,6 +334,10 @@ pub(crate) struct ToolsetArgs {
     /// Show the value of this --env variable to the model; others are masked. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) public_env: Vec<String>,
+    /// Copy a file or directory into every new sandbox before the first call; without DST under its own name. Can be
+    /// repeated
+    #[arg(long, value_name = "SRC[:DST]", value_parser = OsStringValueParser::new().try_map(parse::input))]
+    pub(crate) input: Vec<Input>,
 }
 
 /// Arguments of `config`.

@@ -102,7 +102,9 @@ impl Call {
         }
         let started = Instant::now();
         let mut child = self.command.spawn().unwrap();
-        if let (Some(bytes), Some(mut pipe)) = (self.stdin.take(), child.stdin.take()) {
+        if let Some(bytes) = self.stdin.take()
+            && let Some(mut pipe) = child.stdin.take()
+        {
             // A program that does not read its input is not an error (P43).
             std::thread::spawn(move || pipe.write_all(&bytes).ok());
         }

@@ -2,6 +2,7 @@ mod demo;
 mod doctor;
 mod driver;
 mod inputs;
+mod mcp;
 mod refusals;
 mod run;
 mod settings;

@@ -13,6 +13,7 @@ use crate::console;
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::{Failure, Result};
+use crate::inputs;
 use crate::log;
 use crate::settings::{RunFlags, Settings};
 use crate::signals::{Interrupt, Signals};
@@ -90,5 +91,5 @@ fn config(args: &ToolsetArgs) -> Result<ToolsetConfig> {
     for name in &args.public_env {
         config = config.public_env(name);
     }
-    Ok(config)
+    Ok(config.inputs(inputs::collect(&args.input)?))
 }

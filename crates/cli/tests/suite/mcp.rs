@@ -1,0 +1,232 @@
+//! `ringfence mcp` as a client starts it, and `ringfence mcp install`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::driver::{Call, Running, assert_nothing_left, marker, wait_for_sleeps};
+
+/// A client over pipes.
+struct Client {
+    running: Running,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn of(call: Call) -> Self {
+        let piped = |command: &mut Command| {
+            command.stdin(Stdio::piped());
+        };
+        let mut running = call.with(piped).start_unread();
+        let lines = BufReader::new(running.child.stdout.take().unwrap());
+        let mut client = Self { running, lines };
+        let client_info = json!({"name": "test", "version": "1"});
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info});
+        client.request("initialize", params);
+        client
+    }
+
+    fn new(args: &[&str]) -> Self {
+        Self::of(Call::new(["mcp"].iter().chain(args)))
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.running.child.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        self.send(&json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}));
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer["id"], 7, "{answer}");
+        answer["result"].clone()
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.request("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// Leaves a process behind in the sandbox.
+    fn sleeping(mut self, marker: &str) -> Self {
+        let command = format!("setsid sleep {marker} >/dev/null 2>&1 & echo up");
+        assert_eq!(
+            self.call("run_command", json!({"command": command}))["structuredContent"]["stdout"],
+            "up"
+        );
+        wait_for_sleeps(marker, 1);
+        self
+    }
+}
+
+#[test]
+fn lc_03_the_sandbox_ends_with_the_client_whichever_way_it_goes() {
+    let marker = &marker();
+    // It closes what we read.
+    let mut client = Client::new(&[]).sleeping(marker);
+    drop(client.running.child.stdin.take());
+    client.running.done().assert(0, "", "");
+    assert_nothing_left(marker);
+
+    // It is gone, but another process still has its end of what we read.
+    let Client { running, lines } = Client::new(&[]).sleeping(marker);
+    drop(lines);
+    running.done().assert(0, "", "");
+    assert_nothing_left(marker);
+
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let client = Client::new(&[]).sleeping(marker);
+        client.running.signal(signal);
+        client.running.done().assert(status, "", "");
+        assert_nothing_left(marker);
+    }
+    let client = Client::new(&[]).sleeping(marker);
+    client.running.signal(Signal::KILL);
+    assert_eq!(client.running.done().status, None);
+    assert_nothing_left(marker);
+}
+
+#[test]
+fn a_client_that_leaves_while_a_command_runs_does_not_wait_for_it() {
+    let marker = &marker();
+    let mut client = Client::new(&[]);
+    let command = format!("sleep {marker}; echo over");
+    let params = json!({"name": "run_command", "arguments": {"command": command}});
+    client.send(&json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}));
+    wait_for_sleeps(marker, 1);
+    drop(client.running.child.stdin.take());
+    let done = client.running.done();
+    done.assert(0, "", "");
+    assert!(done.elapsed < Duration::from_secs(30), "{:?}", done.elapsed);
+    assert_nothing_left(marker);
+}
+
+#[test]
+fn cm_02_a_cancelled_command_is_ended_and_nothing_else_is() {
+    let (kept, cancelled) = (&marker(), &marker());
+    let mut client = Client::new(&[]).sleeping(kept);
+    let command = format!("setsid sleep {cancelled} & sleep {cancelled}");
+    let params = json!({"name": "run_command", "arguments": {"command": command}});
+    client.send(&json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params}));
+    wait_for_sleeps(cancelled, 2);
+    client
+        .send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}}));
+    assert_nothing_left(cancelled);
+    let alive = client.call("run_command", json!({"command": format!("pgrep -fc '[s]leep {kept}'")}));
+    assert_eq!(alive["structuredContent"]["stdout"], "1");
+}
+
+#[test]
+fn flags_reach_the_tools_and_the_sandbox() {
+    let call = Call::new([
+        "mcp",
+        "--tool-prefix",
+        "box",
+        "--max-output-lines",
+        "2",
+        "--command-timeout",
+        "7",
+        "--input",
+        "src:in",
+        "--env",
+        "TOKEN=hunter2-hunter2",
+    ]);
+    let mut client = Client::of(call.file("src/a.sh", "seq 3; echo $TOKEN; false").file("src/deep/b", "x"));
+    let result = client.call("box_run_command", json!({"command": "find in -type f | sort; sh in/a.sh"}));
+    let structure = &result["structuredContent"];
+    assert_eq!(
+        (
+            &structure["stdout"],
+            &structure["stdout_truncated"],
+            &structure["exit_code"],
+            &structure["timeout_seconds"]
+        ),
+        (&json!("3\n***"), &json!(true), &json!(1), &json!(7.0))
+    );
+    assert_eq!(
+        client.call("box_list_directory", json!({"path": "in"}))["structuredContent"]["entries"],
+        json!(["a.sh", "deep/"])
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_a_client_sees_a_tool() {
+    let refused = |args: &[&str]| {
+        let done = Call::new(["mcp"].iter().chain(args)).done();
+        assert_eq!((done.status, done.out()), (Some(125), ""), "{}", done.stderr);
+        done.stderr
+    };
+    let told = refused(&["--open-network"]);
+    assert!(told.starts_with("ringfence: local: ") && told.contains("asked for by --open-network"), "{told}");
+    let told = refused(&["--tool-prefix", "a-b"]);
+    assert!(told.contains("tool prefix must be an ASCII identifier"), "{told}");
+    let told = refused(&["--command-timeout", "10m"]);
+    assert!(
+        told.contains("default_command_timeout is 600 s, which exceeds max_command_timeout, 300 s"),
+        "{told}"
+    );
+    let told = refused(&["--input", "missing"]);
+    assert!(told.contains("--input missing: No such file or directory"), "{told}");
+}
+
+#[test]
+fn install_adds_the_server_to_a_clients_settings() {
+    let program = env!("CARGO_BIN_EXE_ringfence");
+    let call = Call::new(["mcp", "install", "claude", "--name", "box", "--", "--memory", "1GiB"]);
+    let path = call.cwd().join(".mcp.json");
+    let mut running = call.file(".mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"x\"}}}").start();
+    running.child.wait().unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let expected = json!({"mcpServers": {
+        "other": {"command": "x"},
+        "box": {"type": "stdio", "command": program, "args": ["mcp", "--memory", "1GiB"]},
+    }});
+    assert_eq!(written, expected);
+    let next = "Start claude there and approve the server; `claude mcp list` shows whether it connects.";
+    running.done().assert(0, &format!("added box to {}\n{next}\n", path.display()), "");
+}
+
+#[test]
+fn install_prints_instead_where_asked() {
+    let call = Call::new(["mcp", "install", "codex", "--print"]);
+    let path = call.cwd().join("../home").canonicalize().unwrap().join(".codex/config.toml");
+    let done = call.done();
+    let entry = format!(
+        "[mcp_servers.ringfence]\ncommand = \"{}\"\nargs = [\"mcp\"]\n",
+        env!("CARGO_BIN_EXE_ringfence")
+    );
+    done.assert(0, &entry, &format!("ringfence: this goes into {}\n", path.display()));
+    assert!(!path.exists());
+}
+
+#[test]
+fn install_refuses_arguments_that_the_server_would_refuse() {
+    for (arguments, told) in [
+        (&["--memory", "lots"][..], "the arguments behind `--`: invalid value 'lots' for '--memory <SIZE>'"),
+        (&["install", "codex"][..], "the arguments behind `--`: they are another subcommand"),
+        (&["--frobnicate"][..], "the arguments behind `--`: unexpected argument '--frobnicate' found"),
+    ] {
+        let done = Call::new(["mcp", "install", "claude", "--"].iter().chain(arguments)).done();
+        assert_eq!((done.status, done.out()), (Some(125), ""));
+        assert!(done.stderr.starts_with(&format!("ringfence: {told}")), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn install_does_not_touch_what_it_does_not_understand() {
+    let call = Call::new(["mcp", "install", "vscode"]).file(".vscode/mcp.json", "{ servers: ");
+    let path = call.cwd().join(".vscode/mcp.json");
+    let mut running = call.start();
+    running.child.wait().unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{ servers: ");
+    let done = running.done();
+    assert_eq!(done.status, Some(125));
+    assert!(
+        done.stderr.contains("mcp.json: not JSON: ") && done.stderr.contains("nothing was changed"),
+        "{}",
+        done.stderr
+    );
+}
