@@ -133,7 +133,7 @@ Exit status: 0 if at least one backend can isolate here, else 1.";
 const MCP_HELP: &str = "\
 Examples:
   ringfence mcp install claude
-  ringfence mcp install codex -- --memory 2GiB --input .
+  ringfence mcp install codex -- --memory 2GiB --input .:.
   ringfence mcp --tool-prefix box --command-timeout 2m
 
 Started by the client, not by hand. All calls share one sandbox. It is created by the first call and
