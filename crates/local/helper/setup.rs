@@ -275,13 +275,16 @@ fn mask_proc(root: BorrowedFd<'_>) -> crate::sys::Result<()> {
     drop(file::open(Some(root), EMPTY_FILE, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o444)?);
     for (paths, source) in [(&MASKED_FILES[..], EMPTY_FILE), (&MASKED_DIRECTORIES[..], EMPTY_DIRECTORY)] {
         for path in paths {
-            let mask = mount::clone_tree(Some(root), source, false)?;
-            mount::set_attributes(mask.as_fd(), read_only, false)?;
-            match mount::attach(mask.as_fd(), Some(root), path) {
+            // Asked first: a mount that was made and finds no place costs a grace period of the kernel when it is dropped.
+            match file::open(Some(root), path, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+                Ok(_) => {}
                 // This kernel has no such entry.
-                Ok(()) | Err(Errno(libc::ENOENT)) => {}
+                Err(Errno(libc::ENOENT)) => continue,
                 Err(errno) => return Err(errno),
             }
+            let mask = mount::clone_tree(Some(root), source, false)?;
+            mount::set_attributes(mask.as_fd(), read_only, false)?;
+            mount::attach(mask.as_fd(), Some(root), path)?;
         }
     }
     // The masks keep what they show; its names are of no further use.
