@@ -1,7 +1,7 @@
 //! Builds the helper as a static program, to be embedded into the library.
 //!
-//! A plain toolchain does this: the helper is linked against the static C library of the same target, so no other target has
-//! to be installed. Cargo builds it in a project of its own under `OUT_DIR`, because a dependency kind for programs is not
+//! A plain toolchain does this: the helper is made for the same target, so no other one has to be installed. It uses nothing of
+//! the C library, but the linker is told to look for a static one all the same, by the crate libc. Cargo builds it in a project of its own under `OUT_DIR`, because a dependency kind for programs is not
 //! stable; the one crate it needs, libc, is already on the machine, since this package depends on it too.
 
 use std::env;
@@ -21,11 +21,14 @@ edition = "2024"
 name = "ringfence-helper"
 path = "@MAIN@"
 
+[lints.rust]
+unexpected_cfgs = { level = "warn", check-cfg = ['cfg(ringfence_embedded)'] }
+
 [dependencies]
-libc = "0.2.187"
+libc = { version = "0.2.187", default-features = false }
 
 [profile.release]
-opt-level = 2
+opt-level = "s"
 lto = "fat"
 codegen-units = 1
 panic = "abort"
@@ -77,6 +80,13 @@ fn build(project: &Path, target: &str, offline: bool) -> Result<bool, Box<dyn Er
         command.env_remove(name);
     }
     command.env("CARGO_TARGET_DIR", project.join("target"));
-    command.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    // Static, at any address, and begun by our own first instruction.
+    let flags = [
+        "--cfg=ringfence_embedded",
+        "-Crelocation-model=pie",
+        "-Clink-arg=-static-pie",
+        "-Clink-arg=-nostartfiles",
+    ];
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     Ok(command.status()?.success())
 }

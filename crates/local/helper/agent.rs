@@ -3,9 +3,10 @@
 //! Commands cannot harm it: the kernel ignores their SIGKILL and SIGSTOP for the first process of a pid namespace, and it is
 //! not dumpable, so it cannot be traced or read. When its owner's socket closes it ends, and with it the sandbox.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
+use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::{CpuShare, Forked, Status};
 use crate::sys::{Errno, process, socket};
 use crate::wire::{AgentRequest, KILL_MILLIS, NotStarted, Reply};
@@ -149,7 +150,7 @@ fn work(
 ) -> ! {
     let keep: Vec<i32> = [0, 1, 2, channel.as_raw_fd(), workdir.as_raw_fd()]
         .into_iter()
-        .chain(fds.iter().map(AsRawFd::as_raw_fd))
+        .chain(fds.iter().map(OwnedFd::as_raw_fd))
         .collect();
     // The owner's socket above all: only the agent holds it, so that its end is seen.
     if crate::sys::file::close_all_but(&keep).is_err() {

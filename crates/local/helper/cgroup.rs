@@ -1,14 +1,12 @@
 //! The cgroup work of a sandbox: directories made and limits written before it exists, removed after it is gone.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use crate::setup::Failure;
-use crate::sys::{file, process, socket};
+use crate::sys::fd::{BorrowedFd, OwnedFd};
+use crate::sys::{Errno, file, process, socket};
 use crate::wire::{CgroupAction, CgroupStep};
 
 /// How often and how long the removal of a cgroup is tried whose last process the kernel is still putting away.
@@ -24,7 +22,7 @@ const GONE_BUT_CGROUP_LEFT: [u8; 1] = [1];
 pub(crate) struct Ending {
     /// Which one.
     pub(crate) token: u64,
-    cgroups: Vec<PathBuf>,
+    cgroups: Vec<Vec<u8>>,
     /// Who wants to know.
     pub(crate) waiting: Vec<OwnedFd>,
     deadline_millis: u64,
@@ -32,16 +30,15 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// Begins.
-    pub(crate) fn new(token: u64, cgroups: Vec<PathBuf>, waiting: Vec<OwnedFd>) -> Self {
+    pub(crate) fn new(token: u64, cgroups: Vec<Vec<u8>>, waiting: Vec<OwnedFd>) -> Self {
         Self { token, cgroups, waiting, deadline_millis: process::now_millis() + REMOVAL_MILLIS }
     }
 
     /// Goes on removing; true when done, or given up and said so.
     pub(crate) fn progress(&mut self) -> bool {
         while let Some(path) = self.cgroups.last() {
-            match fs::remove_dir(path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            match file::remove_directory(None, path) {
+                Ok(()) | Err(Errno(libc::ENOENT)) => {}
                 Err(_) if process::now_millis() < self.deadline_millis => return false,
                 Err(_) => {
                     self.tell(&GONE_BUT_CGROUP_LEFT);
@@ -65,7 +62,7 @@ impl Ending {
 /// The cgroup work of one creation.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroups {
-    owned: Vec<PathBuf>,
+    owned: Vec<Vec<u8>>,
     clone_into: Option<OwnedFd>,
 }
 
@@ -73,33 +70,29 @@ impl Cgroups {
     /// Does every step that comes before the sandbox.
     pub(crate) fn prepare(&mut self, steps: &[CgroupStep]) -> Result<(), Failure> {
         for step in steps {
+            let failed = |verb: &str, path: &[u8]| {
+                let step_name = format!("{verb} {}", String::from_utf8_lossy(path));
+                move |errno| Failure { subject: step.subject, step: step_name, errno }
+            };
             match &step.action {
-                CgroupAction::Ensure(path) => match fs::create_dir(path_of(path)) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(failed(step, "create", path, error));
-                    }
-                    _ => {}
+                CgroupAction::Ensure(path) => match file::make_directory(None, path, 0o777) {
+                    Ok(()) | Err(Errno(libc::EEXIST)) => {}
+                    Err(errno) => return Err(failed("create", path)(errno)),
                 },
                 CgroupAction::Own(path) => {
-                    fs::create_dir(path_of(path)).map_err(|error| failed(step, "create", path, error))?;
-                    self.owned.push(path_of(path).to_owned());
+                    file::make_directory(None, path, 0o777).map_err(failed("create", path))?;
+                    self.owned.push(path.clone());
                 }
                 CgroupAction::Write(path, value) => {
-                    write(path_of(path), value).map_err(|error| failed(step, "write", path, error))?;
+                    file::write_value(path, value).map_err(failed("write", path))?;
                 }
-                CgroupAction::WriteIfPresent(path, value) => match write(path_of(path), value) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(failed(step, "write", path, error));
-                    }
-                    _ => {}
+                CgroupAction::WriteIfPresent(path, value) => match file::write_value(path, value) {
+                    Ok(()) | Err(Errno(libc::ENOENT)) => {}
+                    Err(errno) => return Err(failed("write", path)(errno)),
                 },
                 CgroupAction::CloneInto(path) => {
                     let directory = file::open(None, path, libc::O_DIRECTORY | libc::O_RDONLY, 0);
-                    self.clone_into = Some(directory.map_err(|errno| Failure {
-                        subject: step.subject,
-                        step: format!("open {}", path_of(path).display()),
-                        errno,
-                    })?);
+                    self.clone_into = Some(directory.map_err(failed("open", path))?);
                 }
                 CgroupAction::Attach(_) => {}
             }
@@ -109,12 +102,12 @@ impl Cgroups {
 
     /// The v2 directory to start the sandbox in.
     pub(crate) fn clone_into(&self) -> Option<BorrowedFd<'_>> {
-        self.clone_into.as_ref().map(AsFd::as_fd)
+        self.clone_into.as_ref().map(OwnedFd::as_fd)
     }
 
     /// The directories to remove after the sandbox.
-    pub(crate) fn take_owned(&mut self) -> Vec<PathBuf> {
-        std::mem::take(&mut self.owned)
+    pub(crate) fn take_owned(&mut self) -> Vec<Vec<u8>> {
+        core::mem::take(&mut self.owned)
     }
 
     /// Undoes a creation that failed.
@@ -130,24 +123,13 @@ impl Cgroups {
 pub(crate) fn attach(steps: &[CgroupStep], pid: libc::pid_t) -> Result<(), Failure> {
     for step in steps {
         if let CgroupAction::Attach(directory) = &step.action {
-            let path = path_of(directory).join("cgroup.procs");
-            write(&path, pid.to_string().as_bytes())
-                .map_err(|error| Failure::io(step.subject, format!("write {}", path.display()), error))?;
+            let path = [directory.as_slice(), b"/cgroup.procs"].concat();
+            file::write_value(&path, pid.to_string().as_bytes()).map_err(|errno| Failure {
+                subject: step.subject,
+                step: format!("write {}", String::from_utf8_lossy(&path)),
+                errno,
+            })?;
         }
     }
     Ok(())
-}
-
-/// Writes into a file that is there. The standard library's `write` would try to create one that is not, and these file
-/// systems answer that with "permission denied".
-fn write(path: &Path, value: &[u8]) -> io::Result<()> {
-    fs::OpenOptions::new().write(true).open(path)?.write_all(value)
-}
-
-fn failed(step: &CgroupStep, verb: &str, path: &[u8], error: io::Error) -> Failure {
-    Failure::io(step.subject, format!("{verb} {}", path_of(path).display()), error)
-}
-
-fn path_of(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }

@@ -1,8 +1,12 @@
 //! File operations inside the sandbox's view, by descriptor. The kernel resolves every name in the sandbox's own mount
 //! namespace with the sandbox's own user, so there is nothing a symbolic link could reach that a command could not.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
 
+use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::{Errno, file, process};
 use crate::transport;
 use crate::wire::{Entry, FileFault, Reply};
@@ -47,7 +51,7 @@ pub(crate) fn open_for_reading(channel: BorrowedFd<'_>, workdir: BorrowedFd<'_>,
     }
 }
 
-fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<std::os::fd::OwnedFd> {
+fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<OwnedFd> {
     // Looked at before it is opened: opening a FIFO or a device can block or have an effect.
     let found = file::open(Some(workdir), path, libc::O_PATH, 0)?;
     check_regular(file::metadata(found.as_fd())?)?;
@@ -226,7 +230,7 @@ fn send_entries(channel: BorrowedFd<'_>, workdir: BorrowedFd<'_>, path: &[u8]) -
             batch_bytes += name.as_bytes().len() + 14;
             batch.push(Entry { name: name.into_bytes(), kind, size });
             if batch_bytes >= BATCH_BYTES {
-                transport::reply(channel, &Reply::Entries(std::mem::take(&mut batch)), &[])?;
+                transport::reply(channel, &Reply::Entries(core::mem::take(&mut batch)), &[])?;
                 batch_bytes = 0;
             }
         }

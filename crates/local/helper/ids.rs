@@ -1,8 +1,9 @@
 //! Which ids of the host the sandboxes of a launcher get.
 
-use std::fs;
+use alloc::format;
+use alloc::string::String;
 
-use crate::sys::process;
+use crate::sys::{Result, file, process};
 
 /// Which ids of the host sandboxes get.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Ids {
         if uid != 0 {
             return own;
         }
-        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let map = read_map().unwrap_or_default();
         let ranges = map.lines().filter_map(|line| {
             let mut numbers = line.split_whitespace().map(|number| number.parse::<u32>().ok());
             let (first, _, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
@@ -63,4 +64,12 @@ impl Ids {
         let (uid, gid) = if self.may_drop_groups { (id, id) } else { (self.uid, self.gid) };
         (format!("{inside} {uid} 1\n"), format!("{inside} {gid} 1\n"))
     }
+}
+
+/// The most lines of a map that the kernel takes are 340.
+const MAP_BYTES: usize = 340 * 34;
+
+fn read_map() -> Result<String> {
+    let map = file::open(None, b"/proc/self/uid_map", libc::O_RDONLY, 0)?;
+    Ok(String::from_utf8_lossy(&file::read_whole(map.as_fd(), MAP_BYTES)?).into_owned())
 }

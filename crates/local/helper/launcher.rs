@@ -1,22 +1,20 @@
 //! The launcher: creates sandboxes on request, ends them on request, at the end of their lifetime, and all of them when
 //! the owner is gone. It holds nothing but descriptors: no environment, no output, no file content passes through it.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
 
 use crate::cgroup::{self, Cgroups, Ending, GONE, REMOVAL_RETRY_MILLIS};
 use crate::ids::Ids;
 use crate::setup::{self, Failure};
+use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::Cloned;
 use crate::sys::socket::Epoll;
 use crate::sys::{Errno, file, process, socket};
 use crate::transport;
 use crate::wire::{CreateReply, CreateRequest, LauncherRequest, Subject};
 
-/// The control socket, as the owner starts us.
-const CONTROL_FD: i32 = 0;
 const CONTROL_KEY: u64 = 0;
 const OWNER_KEY: u64 = 1;
 /// Sandbox tokens follow.
@@ -30,31 +28,20 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP) as u64;
 
-/// Serves `owner` until it is gone. Returns the exit status.
-pub(crate) fn run(owner: libc::pid_t) -> i32 {
-    match serve(owner) {
-        Ok(()) => 0,
-        Err(_) => 1,
-    }
-}
-
-fn serve(owner: libc::pid_t) -> crate::sys::Result<()> {
+/// Serves the owner until it is gone.
+pub(crate) fn serve() -> crate::sys::Result<()> {
     // A session of its own: the terminal's signals are for the owner, who then ends the sandboxes in order.
     process::setsid()?;
     process::set_name(c"ringfence")?;
     process::reset_signals()?;
     process::raise_open_files()?;
-    file::close_all_but(&[CONTROL_FD, 1, 2])?;
+    file::close_all_but(&[0, 1, 2])?;
     file::change_directory(b"/")?;
-    let owner_pidfd = process::pidfd_open(owner)?;
-    // The number may be another process's by now, but our parent's it can only be while the owner lives.
-    if process::getppid() != owner {
-        return Ok(());
-    }
+    // The owner hands over a descriptor of itself: its number could be another process's by the time we look.
+    let [control, owner] = file::take_over();
     let epoll = Epoll::new()?;
-    let control = file::take_control_socket();
     epoll.add(control.as_fd(), CONTROL_KEY)?;
-    epoll.add(owner_pidfd.as_fd(), OWNER_KEY)?;
+    epoll.add(owner.as_fd(), OWNER_KEY)?;
     let mut launcher = Launcher { epoll, ids: Ids::read(), sandboxes: BTreeMap::new(), ending: Vec::new() };
     while launcher.turn(control.as_fd())? {}
     launcher.end_all();
@@ -73,7 +60,7 @@ struct Sandbox {
     pidfd: OwnedFd,
     /// Open as long as the launcher lives, which is how the sandbox's first process knows that it does.
     _alive: OwnedFd,
-    cgroups: Vec<PathBuf>,
+    cgroups: Vec<Vec<u8>>,
     deadline_millis: Option<u64>,
     waiting: Vec<OwnedFd>,
 }
@@ -193,15 +180,17 @@ impl Launcher {
     /// Puts the new process into its cgroups, gives it its ids and lets it go on.
     fn admit(&self, sandbox: &Sandbox, request: &CreateRequest, id: u32) -> Result<(), Failure> {
         cgroup::attach(&request.cgroup, sandbox.pid)?;
-        let process = PathBuf::from(format!("/proc/{}", sandbox.pid));
         let (user_map, group_map) = self.ids.maps(request.uid, id);
         // Without the right to map other ids the kernel wants this promise before it takes a group map.
         let promise = (!self.ids.may_drop_groups).then_some(("setgroups", "deny"));
         let maps = [("uid_map", user_map.as_str()), ("gid_map", group_map.as_str())];
         for (name, content) in promise.into_iter().chain(maps) {
-            fs::write(process.join(name), content).map_err(|error| {
-                Failure::io(Subject::Sandbox, format!("write {name} of the user namespace"), error)
-            })?;
+            file::write_value(&format!("/proc/{}/{name}", sandbox.pid).into_bytes(), content.as_bytes())
+                .map_err(|errno| Failure {
+                    subject: Subject::Sandbox,
+                    step: format!("write {name} of the user namespace"),
+                    errno,
+                })?;
         }
         self.epoll
             .add(sandbox.pidfd.as_fd(), request.token + FIRST_SANDBOX_KEY)

@@ -7,7 +7,12 @@
 //!             `- shim   one per command: the reaper and killer of that command's descendants
 //! ```
 //!
-//! It has one thread, reads no configuration and takes nothing from the sandbox's file system.
+//! It has one thread, reads no configuration and takes nothing from the sandbox's file system. It stands on the kernel alone,
+//! without standard library and C library, because each of its starts is part of somebody's wait.
+
+#![cfg_attr(ringfence_embedded, no_std, no_main)]
+
+extern crate alloc;
 
 mod agent;
 mod cgroup;
@@ -22,13 +27,16 @@ mod tree;
 #[path = "../src/wire/mod.rs"]
 mod wire;
 
+/// Serves the owner that started this program. Returns the exit status.
+fn run() -> i32 {
+    match launcher::serve() {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+/// Of the build for lints; the static one begins in `sys::start`.
+#[cfg(not(ringfence_embedded))]
 fn main() {
-    // The owner passes its own process number, so that a launcher that starts after its owner died can tell. Not as an
-    // argument: every sandbox shows the arguments of its first process.
-    let owner = std::env::var("RINGFENCE_OWNER").ok().and_then(|owner| owner.parse().ok());
-    let status = match owner {
-        Some(owner) => launcher::run(owner),
-        None => 2,
-    };
-    sys::process::exit(status)
+    sys::process::exit(run())
 }

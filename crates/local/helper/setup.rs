@@ -1,9 +1,12 @@
 //! From a freshly cloned process to the sandbox's first one: one pass, each step named, no step skipped.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use alloc::borrow::ToOwned;
+use alloc::ffi::CString;
+use alloc::format;
+use alloc::string::{String, ToString};
 
 use crate::agent;
+use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::security::{self, Landlock, access};
 use crate::sys::{Errno, file, mount, process, socket};
 use crate::transport;
@@ -29,11 +32,6 @@ impl Failure {
     /// Makes the failure of a step that one field of the spec needs.
     pub(crate) fn about(subject: Subject, step: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self { subject, step: step.to_owned(), errno }
-    }
-
-    /// Makes the failure of a step of the standard library.
-    pub(crate) fn io(subject: Subject, step: String, error: io::Error) -> Self {
-        Self { subject, step, errno: error.into() }
     }
 }
 
@@ -97,10 +95,8 @@ struct Ready {
 
 /// `None`: the launcher died meanwhile, so this process has no business any more.
 fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Result<Option<Ready>, Failure> {
-    let mut go = [0u8; 2];
-    let (length, _) =
-        socket::receive(alive.as_fd(), &mut go).map_err(Failure::at("wait for the launcher"))?;
-    if length == 0 {
+    let (go, _) = socket::receive(alive.as_fd(), 2).map_err(Failure::at("wait for the launcher"))?;
+    if go.is_empty() {
         return Ok(None);
     }
     become_inner_user(request.uid, may_drop_groups)?;
@@ -137,11 +133,8 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
 
 /// Closes whatever the launcher had open, other sandboxes' descriptors above all.
 fn keep_only(alive: OwnedFd, agent: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Failure> {
-    let copy = agent
-        .try_clone_to_owned()
-        .map_err(|error| Failure::io(Subject::Sandbox, "duplicate the agent's socket".to_owned(), error))?;
+    let copy = agent.duplicate(3).map_err(Failure::at("duplicate the agent's socket"))?;
     let alive = file::move_up(alive, 3).map_err(Failure::at("move a descriptor"))?;
-    let copy = file::move_up(copy, 3).map_err(Failure::at("move a descriptor"))?;
     file::close_all_but(&[alive.as_raw_fd(), copy.as_raw_fd()])
         .map_err(Failure::at("close inherited descriptors"))?;
     Ok((alive, copy))
@@ -158,8 +151,8 @@ fn become_inner_user(id: u32, may_drop_groups: bool) -> Result<(), Failure> {
 
 fn build_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
     mount::make_private().map_err(Failure::at("make the mount tree private"))?;
-    let size = std::ffi::CString::new(request.disk_bytes.to_string()).unwrap_or_default();
-    let inodes = std::ffi::CString::new(request.inodes.to_string()).unwrap_or_default();
+    let size = CString::new(request.disk_bytes.to_string()).unwrap_or_default();
+    let inodes = CString::new(request.inodes.to_string()).unwrap_or_default();
     let root = mount::new_filesystem(
         c"tmpfs",
         &[(c"size", &size), (c"nr_inodes", &inodes), (c"mode", c"0755")],
@@ -288,7 +281,7 @@ fn mask_proc(root: BorrowedFd<'_>) -> crate::sys::Result<()> {
         }
     }
     // The masks keep what they show; its names are of no further use.
-    file::remove_directory(root, EMPTY_DIRECTORY)?;
+    file::remove_directory(Some(root), EMPTY_DIRECTORY)?;
     file::unlink(root, EMPTY_FILE)
 }
 

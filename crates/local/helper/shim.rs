@@ -1,9 +1,11 @@
 //! The shim: one per command, the subreaper of everything that command starts. It reports how the command ended, ends
 //! the whole tree when the timeout passes or the owner goes away, and stays until the last descendant has ended.
 
-use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use alloc::ffi::CString;
+use alloc::vec;
+use alloc::vec::Vec;
 
+use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::{CpuShare, Forked, Status};
 use crate::sys::{Errno, c_string, file, process, socket};
 use crate::wire::{GRACE_MILLIS, Message, NotStarted, Reply, RunRequest};
@@ -81,7 +83,7 @@ fn open_terminal(channel: BorrowedFd<'_>, size: (u32, u32)) -> crate::sys::Resul
     let cells = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
     let (master, slave) = file::open_terminal(cells(size.0), cells(size.1))?;
     transport::reply(channel, &Reply::Terminal, &[master.as_fd()])?;
-    let copy = || slave.try_clone().map_err(Errno::from);
+    let copy = || slave.as_fd().duplicate(3);
     Ok(Streams { input: Some(copy()?), output: copy()?, error: slave, read_back: Vec::new() })
 }
 
@@ -126,7 +128,7 @@ fn prepare_process(request: &RunRequest, streams: &Streams) -> crate::sys::Resul
     // Descriptors in flight are counted per user of the host, against the limit of whoever sends the next one. Commands get
     // half of ours, so that they cannot keep us, their neighbours' agents or their owner from sending.
     process::halve_open_files()?;
-    process::reset_signals()
+    process::unblock_signals()
 }
 
 type Strings = Vec<CString>;
@@ -188,8 +190,9 @@ impl<'a> Shim<'a> {
         loop {
             let channel = (!self.owner_gone).then_some(self.channel);
             // Only once nobody else reads them: then a background child must not fill the pipe or meet its end.
-            let read_back =
-                |index: usize| self.command.read_back.get(index).filter(|_| self.owner_gone).map(AsFd::as_fd);
+            let read_back = |index: usize| {
+                self.command.read_back.get(index).filter(|_| self.owner_gone).map(OwnedFd::as_fd)
+            };
             let mut watch = [
                 socket::Poll::new(Some(signals)),
                 socket::Poll::new(channel),

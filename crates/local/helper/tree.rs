@@ -2,12 +2,16 @@
 //!
 //! The caller is their subreaper, so a process whose parent ends becomes the caller's own child and stays findable.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::fd::AsFd;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
 
-use crate::sys::{Errno, process};
+use crate::sys::{Errno, file, process};
 use crate::wire::KILL_MILLIS;
+
+/// More than `/proc/PID/stat` ever has.
+const STAT_BYTES: usize = 4 << 10;
 
 /// The first process of the namespace.
 const AGENT: libc::pid_t = 1;
@@ -25,9 +29,10 @@ struct Process {
 impl Process {
     /// The fields behind the name in `/proc/PID/stat`. The name is the process's own choice, so the last `)` counts.
     fn look(pid: libc::pid_t) -> Option<Self> {
-        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let file = file::open(None, format!("/proc/{pid}/stat").as_bytes(), libc::O_RDONLY, 0).ok()?;
+        let stat = file::read_whole(file.as_fd(), STAT_BYTES).ok()?;
         let end = stat.iter().rposition(|byte| *byte == b')')?;
-        let rest = std::str::from_utf8(stat.get(end + 2..)?).ok()?;
+        let rest = core::str::from_utf8(stat.get(end + 2..)?).ok()?;
         let mut fields = rest.split(' ');
         let state = fields.next()?.bytes().next()?;
         let parent = fields.next()?.parse().ok()?;
@@ -141,6 +146,13 @@ fn reap_killed(deadline: u64) -> bool {
 
 /// Every process of the sandbox, looked at one by one.
 fn processes() -> impl Iterator<Item = Process> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| Process::look(entry.file_name().to_str()?.parse().ok()?))
+    let mut numbers = Vec::new();
+    if let Ok(directory) = file::open(None, b"/proc", libc::O_RDONLY | libc::O_DIRECTORY, 0) {
+        let mut buffer = vec![0u8; 16 << 10];
+        let mut take = |name: &core::ffi::CStr, _| {
+            numbers.extend(name.to_str().ok().and_then(|name| name.parse::<libc::pid_t>().ok()));
+        };
+        while let Ok(true) = file::read_directory(directory.as_fd(), &mut buffer, &mut take) {}
+    }
+    numbers.into_iter().filter_map(Process::look)
 }

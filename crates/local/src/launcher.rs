@@ -30,13 +30,14 @@ impl Launcher {
         collect(&mut ENDED.lock().unwrap_or_else(PoisonError::into_inner));
         let program = helper_file()?;
         let (control, theirs) = transport::pair()?;
+        // A descriptor and not a number, which could be another process's by the time the launcher looks.
+        let owner = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         // The kernel opens the path in the new process before it closes what is closed on exec.
         let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .arg0("ringfence")
             .env_clear()
-            .env("RINGFENCE_OWNER", std::process::id().to_string())
             .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(owner))
             .stderr(Stdio::null())
             .spawn()?;
         Ok(Self { control: Some(control), child: Some(child) })

@@ -4,6 +4,8 @@
 compile_error!("ringfence-local is for Linux; use a hosted backend elsewhere");
 
 pub mod backend;
+extern crate alloc;
+
 mod cgroup;
 pub mod config;
 mod error;

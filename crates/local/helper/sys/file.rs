@@ -1,18 +1,20 @@
 //! Files by descriptor, terminals, and the closing of what must not be inherited.
 
-use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use core::ptr;
 
-use super::{Errno, Result, c_string, check, check_long};
+use super::fd::{BorrowedFd, OwnedFd, RawFd};
+use super::{Errno, Result, c_string};
 
-fn owned(fd: libc::c_long) -> OwnedFd {
+fn owned(fd: usize) -> OwnedFd {
     // SAFETY: only called with the fresh descriptor that a call just returned.
-    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+    unsafe { OwnedFd::new(fd) }
 }
 
 fn raw(directory: Option<BorrowedFd<'_>>) -> RawFd {
-    directory.map_or(libc::AT_FDCWD, |fd| fd.as_raw_fd())
+    directory.map_or(libc::AT_FDCWD, BorrowedFd::as_raw_fd)
 }
 
 /// Opens a path as `openat2` does, never through a magic link such as `/proc/self/fd/3` (S38).
@@ -24,21 +26,13 @@ pub(crate) fn open(
 ) -> Result<OwnedFd> {
     let path = c_string(path)?;
     // SAFETY: all-zero is a valid request.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    let mut how: libc::open_how = unsafe { core::mem::zeroed() };
     how.flags = (flags | libc::O_CLOEXEC) as u64;
     how.mode = u64::from(mode);
     how.resolve = libc::RESOLVE_NO_MAGICLINKS;
+    let (how, size) = (ptr::from_ref(&how), size_of::<libc::open_how>());
     // SAFETY: path and request outlive the call, and the size given is the request's.
-    check_long(unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            raw(directory),
-            path.as_ptr(),
-            ptr::from_ref(&how),
-            size_of::<libc::open_how>(),
-        )
-    })
-    .map(owned)
+    unsafe { call!(libc::SYS_openat2, raw(directory), path.as_ptr(), how, size) }.map(owned)
 }
 
 /// What is known of a file.
@@ -69,9 +63,9 @@ pub(crate) fn metadata_of_name(directory: BorrowedFd<'_>, name: &CStr) -> Result
 
 fn metadata_at(directory: Option<BorrowedFd<'_>>, name: &CStr, flags: libc::c_int) -> Result<Metadata> {
     // SAFETY: all-zero is a valid buffer.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: name and buffer outlive the call.
-    check(unsafe { libc::fstatat(raw(directory), name.as_ptr(), &raw mut stat, flags) })?;
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: name and buffer outlive the call; on 64-bit machines the C library's structure is the kernel's.
+    unsafe { call!(libc::SYS_newfstatat, raw(directory), name.as_ptr(), &raw mut stat, flags) }?;
     Ok(Metadata { mode: stat.st_mode, size: stat.st_size as u64 })
 }
 
@@ -79,24 +73,24 @@ fn metadata_at(directory: Option<BorrowedFd<'_>>, name: &CStr, flags: libc::c_in
 pub(crate) fn make_directory(directory: Option<BorrowedFd<'_>>, path: &[u8], mode: u32) -> Result<()> {
     let path = c_string(path)?;
     // SAFETY: the string outlives the call.
-    check(unsafe { libc::mkdirat(raw(directory), path.as_ptr(), mode) }).map(|_| ())
+    unsafe { call!(libc::SYS_mkdirat, raw(directory), path.as_ptr(), mode) }.map(drop)
 }
 
 /// Creates a symbolic link.
 pub(crate) fn make_symlink(target: &[u8], directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
     let (target, path) = (c_string(target)?, c_string(path)?);
     // SAFETY: the strings outlive the call.
-    check(unsafe { libc::symlinkat(target.as_ptr(), directory.as_raw_fd(), path.as_ptr()) }).map(|_| ())
+    unsafe { call!(libc::SYS_symlinkat, target.as_ptr(), directory.as_raw_fd(), path.as_ptr()) }.map(drop)
 }
 
 /// Reads where a symbolic link points; EINVAL when it is not one.
 pub(crate) fn read_link(directory: Option<BorrowedFd<'_>>, path: &[u8]) -> Result<Vec<u8>> {
     let path = c_string(path)?;
     let mut target = vec![0u8; libc::PATH_MAX as usize];
+    let (room, size) = (target.as_mut_ptr(), target.len());
     // SAFETY: pointer and length describe `target`.
-    let length =
-        unsafe { libc::readlinkat(raw(directory), path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-    target.truncate(check_long(length as libc::c_long)? as usize);
+    let length = unsafe { call!(libc::SYS_readlinkat, raw(directory), path.as_ptr(), room, size) }?;
+    target.truncate(length);
     Ok(target)
 }
 
@@ -105,45 +99,53 @@ pub(crate) fn rename(directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Resul
     let (from, to) = (c_string(from)?, c_string(to)?);
     let fd = directory.as_raw_fd();
     // SAFETY: the strings outlive the call.
-    check(unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) }).map(|_| ())
+    unsafe { call!(libc::SYS_renameat2, fd, from.as_ptr(), fd, to.as_ptr(), 0) }.map(drop)
 }
 
 /// Removes a file.
 pub(crate) fn unlink(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     let name = c_string(name)?;
     // SAFETY: the string outlives the call.
-    check(unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), 0) }).map(|_| ())
+    unsafe { call!(libc::SYS_unlinkat, directory.as_raw_fd(), name.as_ptr(), 0) }.map(drop)
 }
 
 /// Removes an empty directory.
-pub(crate) fn remove_directory(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+pub(crate) fn remove_directory(directory: Option<BorrowedFd<'_>>, name: &[u8]) -> Result<()> {
     let name = c_string(name)?;
     // SAFETY: the string outlives the call.
-    check(unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) }).map(|_| ())
+    unsafe { call!(libc::SYS_unlinkat, raw(directory), name.as_ptr(), libc::AT_REMOVEDIR) }.map(drop)
 }
 
 /// Sets permission bits of an open file, whatever the mask for new files says.
 pub(crate) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     // SAFETY: takes integers only.
-    check(unsafe { libc::fchmod(fd.as_raw_fd(), mode) }).map(|_| ())
+    unsafe { call!(libc::SYS_fchmod, fd.as_raw_fd(), mode) }.map(drop)
 }
 
 /// Whether this process may write to a name in a directory, following links.
 pub(crate) fn is_writable(directory: BorrowedFd<'_>, name: &[u8]) -> Result<bool> {
     let name = c_string(name)?;
     // SAFETY: the string outlives the call.
-    Ok(check(unsafe { libc::faccessat(directory.as_raw_fd(), name.as_ptr(), libc::W_OK, 0) }).is_ok())
+    Ok(unsafe { call!(libc::SYS_faccessat, directory.as_raw_fd(), name.as_ptr(), libc::W_OK) }.is_ok())
 }
 
 /// Reads at most a buffer full; 0 at the end.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
-    loop {
+    again(|| {
         // SAFETY: pointer and length describe `buffer`.
-        let got = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-        match check_long(got as libc::c_long) {
-            Ok(length) => return Ok(length as usize),
-            Err(Errno(libc::EINTR)) => {}
-            Err(error) => return Err(error),
+        unsafe { call!(libc::SYS_read, fd.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) }
+    })
+}
+
+/// Reads a file of the host that is no longer than `most`.
+pub(crate) fn read_whole(fd: BorrowedFd<'_>, most: usize) -> Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let mut buffer = vec![0u8; 4 << 10];
+    loop {
+        match read(fd, &mut buffer)? {
+            0 => return Ok(content),
+            length if content.len() + length > most => return Err(Errno(libc::EMSGSIZE)),
+            length => content.extend_from_slice(&buffer[..length]),
         }
     }
 }
@@ -152,34 +154,30 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
 pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         // SAFETY: pointer and length describe `bytes`.
-        let wrote = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
-        match check_long(wrote as libc::c_long) {
-            Ok(length) => bytes = &bytes[length as usize..],
-            Err(Errno(libc::EINTR)) => {}
-            Err(error) => return Err(error),
-        }
+        let wrote = again(|| unsafe { call!(libc::SYS_write, fd.as_raw_fd(), bytes.as_ptr(), bytes.len()) })?;
+        bytes = &bytes[wrote..];
     }
     Ok(())
 }
 
+/// Writes into a file that is there, such as a setting of the kernel's.
+pub(crate) fn write_value(path: &[u8], value: &[u8]) -> Result<()> {
+    write_all(open(None, path, libc::O_WRONLY, 0)?.as_fd(), value)
+}
+
 /// Moves up to `length` bytes from a pipe into a file without passing through this process; 0 at the end.
 pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) -> Result<usize> {
+    let (from, to, here) = (from.as_raw_fd(), to.as_raw_fd(), ptr::null::<u64>());
+    // SAFETY: null offsets mean the descriptors' own positions.
+    again(|| unsafe { call!(libc::SYS_splice, from, here, to, here, length, libc::SPLICE_F_MOVE) })
+}
+
+/// Calls again as long as a signal interrupted the call.
+fn again(mut call: impl FnMut() -> Result<usize>) -> Result<usize> {
     loop {
-        // SAFETY: null offsets mean the descriptors' own positions.
-        let moved = unsafe {
-            libc::splice(
-                from.as_raw_fd(),
-                ptr::null_mut(),
-                to.as_raw_fd(),
-                ptr::null_mut(),
-                length,
-                libc::SPLICE_F_MOVE,
-            )
-        };
-        match check_long(moved as libc::c_long) {
-            Ok(length) => return Ok(length as usize),
+        match call() {
             Err(Errno(libc::EINTR)) => {}
-            Err(error) => return Err(error),
+            done => return done,
         }
     }
 }
@@ -188,28 +186,23 @@ pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) ->
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [RawFd; 2] = [-1; 2];
     // SAFETY: `fds` has room for two descriptors.
-    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    Ok((owned(libc::c_long::from(fds[0])), owned(libc::c_long::from(fds[1]))))
+    unsafe { call!(libc::SYS_pipe2, fds.as_mut_ptr(), libc::O_CLOEXEC) }?;
+    Ok((owned(fds[0] as usize), owned(fds[1] as usize)))
 }
 
 /// Makes `fd` available under a fixed number, kept across exec.
 pub(crate) fn duplicate_to(fd: BorrowedFd<'_>, number: RawFd) -> Result<()> {
     if fd.as_raw_fd() == number {
         // SAFETY: takes integers only.
-        return check(unsafe { libc::fcntl(number, libc::F_SETFD, 0) }).map(|_| ());
+        return unsafe { call!(libc::SYS_fcntl, number, libc::F_SETFD, 0) }.map(drop);
     }
     // SAFETY: takes integers only; whatever `number` was is replaced on purpose.
-    check(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(|_| ())
+    unsafe { call!(libc::SYS_dup3, fd.as_raw_fd(), number, 0) }.map(drop)
 }
 
 /// Moves a descriptor to a number of at least `least`, closed on exec.
 pub(crate) fn move_up(fd: OwnedFd, least: RawFd) -> Result<OwnedFd> {
-    if fd.as_raw_fd() >= least {
-        return Ok(fd);
-    }
-    // SAFETY: takes integers only.
-    let new = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
-    Ok(owned(libc::c_long::from(new)))
+    if fd.as_raw_fd() >= least { Ok(fd) } else { fd.as_fd().duplicate(least) }
 }
 
 /// Closes every descriptor but those in `keep`, also ones that a library forgot (S2).
@@ -229,14 +222,15 @@ pub(crate) fn close_all_but(keep: &[RawFd]) -> Result<()> {
 fn close_range(first: u32, last: u32) -> Result<()> {
     // SAFETY: nothing uses the descriptors closed afterwards: callers have just been executed, or are a fork that never returns
     // to the code that owns them (`-> !`).
-    check_long(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(|_| ())
+    unsafe { call!(libc::SYS_close_range, first, last, 0) }.map(drop)
 }
 
-/// The owner's socket, which it makes our standard input. To be called once.
-pub(crate) fn take_control_socket() -> OwnedFd {
-    // SAFETY: descriptor 0 is open since the program started (`Launcher::start` passes it, and the runtime opens a null device
-    // otherwise), and nothing else in the helper takes it: its only caller runs once.
-    unsafe { OwnedFd::from_raw_fd(0) }
+/// What the owner starts us with, as our standard input and output: its socket, and a descriptor of its process. To be called
+/// once.
+pub(crate) fn take_over() -> [OwnedFd; 2] {
+    // SAFETY: the descriptors are open since the program started (`Launcher::start` passes them), and nothing else in the helper
+    // takes them: its only caller runs once. Where they are not, whatever is done with them fails.
+    [0, 1].map(|fd| unsafe { OwnedFd::new(fd) })
 }
 
 /// Reads a batch of directory entries as `(name, type)`; empty at the end.
@@ -245,10 +239,9 @@ pub(crate) fn read_directory(
     buffer: &mut [u8],
     mut entry: impl FnMut(&CStr, u8),
 ) -> Result<bool> {
+    let (fd, room, size) = (directory.as_raw_fd(), buffer.as_mut_ptr(), buffer.len());
     // SAFETY: pointer and length describe `buffer`.
-    let got = check_long(unsafe {
-        libc::syscall(libc::SYS_getdents64, directory.as_raw_fd(), buffer.as_mut_ptr(), buffer.len())
-    })? as usize;
+    let got = unsafe { call!(libc::SYS_getdents64, fd, room, size) }?;
     let mut rest = &buffer[..got];
     // linux_dirent64: inode 8, offset 8, record length 2, type 1, name with NUL.
     while let (Some(length), Some(kind)) = (rest.get(16..18), rest.get(18)) {
@@ -266,34 +259,33 @@ pub(crate) fn read_directory(
 pub(crate) fn open_terminal(rows: u16, columns: u16) -> Result<(OwnedFd, OwnedFd)> {
     let master = open(None, b"/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY, 0)?;
     let unlock: libc::c_int = 0;
+    let fd = master.as_raw_fd();
     // SAFETY: TIOCSPTLCK reads an int, which outlives the call.
-    check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlock) })?;
+    unsafe { call!(libc::SYS_ioctl, fd, libc::TIOCSPTLCK, &raw const unlock) }?;
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: TIOCGPTPEER takes open flags and returns a fresh descriptor.
-    let slave = check(unsafe {
-        libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC)
-    })?;
-    let slave = owned(libc::c_long::from(slave));
+    let slave = owned(unsafe { call!(libc::SYS_ioctl, fd, libc::TIOCGPTPEER, flags) }?);
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCSWINSZ reads a winsize, which outlives the call.
-    check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) })?;
+    unsafe { call!(libc::SYS_ioctl, fd, libc::TIOCSWINSZ, &raw const size) }?;
     Ok((master, slave))
 }
 
 /// Makes a terminal the controlling one of this session.
 pub(crate) fn take_terminal(slave: BorrowedFd<'_>) -> Result<()> {
     // SAFETY: TIOCSCTTY takes an integer.
-    check(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }).map(|_| ())
+    unsafe { call!(libc::SYS_ioctl, slave.as_raw_fd(), libc::TIOCSCTTY, 0) }.map(drop)
 }
 
 /// Changes the current directory.
 pub(crate) fn change_directory(path: &[u8]) -> Result<()> {
     let path = c_string(path)?;
     // SAFETY: the string outlives the call.
-    check(unsafe { libc::chdir(path.as_ptr()) }).map(|_| ())
+    unsafe { call!(libc::SYS_chdir, path.as_ptr()) }.map(drop)
 }
 
 /// Makes an open directory the current one.
 pub(crate) fn change_directory_to(directory: BorrowedFd<'_>) -> Result<()> {
     // SAFETY: takes integers only.
-    check(unsafe { libc::fchdir(directory.as_raw_fd()) }).map(|_| ())
+    unsafe { call!(libc::SYS_fchdir, directory.as_raw_fd()) }.map(drop)
 }

@@ -1,10 +1,13 @@
 //! Processes: cloning, waiting, signalling, identity, limits.
 
-use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use core::ptr;
 
-use super::{Errno, Result, check, check_long};
+use super::call::Word;
+use super::fd::{BorrowedFd, OwnedFd, RawFd};
+use super::{Errno, Result};
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -17,10 +20,10 @@ pub(crate) enum Forked {
 
 /// Forks. Sound for any code afterwards, because the helper has one thread: no lock can be held by another.
 pub(crate) fn fork() -> Result<Forked> {
-    // SAFETY: single-threaded (module rule), so the child is a faithful copy.
-    match check(unsafe { libc::fork() })? {
+    // SAFETY: single-threaded (module rule), so the child is a faithful copy; no new stack, so it goes on where this one does.
+    match unsafe { call!(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }? {
         0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(pid)),
+        pid => Ok(Forked::Parent(pid as libc::pid_t)),
     }
 }
 
@@ -63,38 +66,35 @@ pub(crate) fn clone_into_namespaces(flags: u64, cgroup: Option<BorrowedFd<'_>>) 
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: no CLONE_VM and no new stack, so this is a fork; single-threaded (module rule), so that neither the C library's
-    // fork handlers nor its notion of the thread's id matter, which the raw call leaves as they are. `args`, and `pidfd` that it
-    // points to, outlive the call.
-    let result =
-        unsafe { libc::syscall(libc::SYS_clone3, ptr::from_mut(&mut args), size_of::<libc::clone_args>()) };
-    match check_long(result)? {
+    let (args, size) = (ptr::from_mut(&mut args), size_of::<libc::clone_args>());
+    // SAFETY: no CLONE_VM and no new stack, so this is a fork; single-threaded (module rule). `args`, and `pidfd` that it points
+    // to, outlive the call.
+    match unsafe { call!(libc::SYS_clone3, args, size) }? {
         0 => Ok(Cloned::Child),
         // SAFETY: the kernel stored a fresh descriptor at `pidfd` (CLONE_PIDFD), owned by nobody else.
-        pid => Ok(Cloned::Parent { pid: pid as libc::pid_t, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        pid => Ok(Cloned::Parent { pid: pid as libc::pid_t, pidfd: unsafe { OwnedFd::new(pidfd as usize) } }),
     }
-}
-
-/// Opens a pidfd for a process.
-pub(crate) fn pidfd_open(pid: libc::pid_t) -> Result<OwnedFd> {
-    // SAFETY: takes integers only.
-    let fd = check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    // SAFETY: a fresh descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// Signals the process behind a pidfd.
 pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> Result<()> {
     let none: *const libc::siginfo_t = ptr::null();
     // SAFETY: a null siginfo is allowed and means "as kill(2)".
-    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, none, 0) };
-    check_long(result).map(|_| ())
+    unsafe { call!(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, none, 0) }.map(drop)
+}
+
+/// Opens a pidfd for a process.
+pub(crate) fn pidfd_open(pid: libc::pid_t) -> Result<OwnedFd> {
+    // SAFETY: takes integers only.
+    let fd = unsafe { call!(libc::SYS_pidfd_open, pid, 0) }?;
+    // SAFETY: a fresh descriptor.
+    Ok(unsafe { OwnedFd::new(fd) })
 }
 
 /// Signals a process.
 pub(crate) fn kill(pid: libc::pid_t, signal: libc::c_int) -> Result<()> {
     // SAFETY: takes integers only.
-    check(unsafe { libc::kill(pid, signal) }).map(|_| ())
+    unsafe { call!(libc::SYS_kill, pid, signal) }.map(drop)
 }
 
 /// How a child ended.
@@ -114,9 +114,10 @@ pub(crate) fn reap() -> Result<Option<(libc::pid_t, Status)>> {
 /// A child that a signal has stopped since this was asked last.
 pub(crate) fn stopped() -> Option<libc::pid_t> {
     // SAFETY: all-zero is a valid buffer.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` outlives the call.
-    check(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, libc::WSTOPPED | libc::WNOHANG) }).ok()?;
+    let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+    let (options, none) = (libc::WSTOPPED | libc::WNOHANG, ptr::null::<u8>());
+    // SAFETY: `info` outlives the call; what the processes used is not asked for.
+    unsafe { call!(libc::SYS_waitid, libc::P_ALL as i32, 0, &raw mut info, options, none) }.ok()?;
     // SAFETY: the call filled in the fields of a child, or left zeros when there is none.
     Some(unsafe { info.si_pid() }).filter(|pid| *pid > 0)
 }
@@ -133,9 +134,9 @@ pub(crate) fn wait_for(pid: libc::pid_t) -> Result<Status> {
 }
 
 fn wait(pid: libc::pid_t, options: libc::c_int) -> Result<Option<(libc::pid_t, Status)>> {
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    let pid = check(unsafe { libc::waitpid(pid, &raw mut status, options) })?;
+    let mut status: libc::c_int = 0;
+    // SAFETY: `status` outlives the call; what the process used is not asked for.
+    let pid = unsafe { call!(libc::SYS_wait4, pid, &raw mut status, options, ptr::null::<u8>()) }?;
     if pid == 0 {
         return Ok(None);
     }
@@ -144,13 +145,15 @@ fn wait(pid: libc::pid_t, options: libc::c_int) -> Result<Option<(libc::pid_t, S
     } else {
         Status::Exited(libc::WEXITSTATUS(status))
     };
-    Ok(Some((pid, status)))
+    Ok(Some((pid as libc::pid_t, status)))
 }
 
 /// Ends this process at once.
 pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: never returns; buffers of libc are not used by the helper.
-    unsafe { libc::_exit(status) }
+    loop {
+        // SAFETY: takes an integer, and never returns.
+        drop(unsafe { call!(libc::SYS_exit_group, status) });
+    }
 }
 
 /// Replaces this process; returns only on failure.
@@ -160,49 +163,51 @@ pub(crate) fn exec(program: &CStr, arguments: &[CString], environment: &[CString
     };
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     // SAFETY: both arrays end with a null pointer and outlive the call.
-    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-    Errno::last()
+    match unsafe { call!(libc::SYS_execve, program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) } {
+        Err(errno) => errno,
+        // Does not return here when it succeeds.
+        Ok(_) => Errno(libc::EIO),
+    }
 }
 
 /// The id of this process in its own pid namespace.
 pub(crate) fn getpid() -> libc::pid_t {
-    // SAFETY: always succeeds.
-    unsafe { libc::getpid() }
-}
-
-/// The id of the parent; 0 when it is outside the pid namespace.
-pub(crate) fn getppid() -> libc::pid_t {
-    // SAFETY: always succeeds.
-    unsafe { libc::getppid() }
+    // SAFETY: takes nothing.
+    number(unsafe { call!(libc::SYS_getpid) }) as libc::pid_t
 }
 
 /// The effective user and group.
 pub(crate) fn effective_ids() -> (u32, u32) {
-    // SAFETY: always succeeds.
-    let uid = unsafe { libc::geteuid() };
-    // SAFETY: always succeeds.
-    let gid = unsafe { libc::getegid() };
+    // SAFETY: takes nothing.
+    let uid = number(unsafe { call!(libc::SYS_geteuid) });
+    // SAFETY: takes nothing.
+    let gid = number(unsafe { call!(libc::SYS_getegid) });
     (uid, gid)
+}
+
+/// The result of a call that always succeeds.
+fn number(result: Result<usize>) -> u32 {
+    result.unwrap_or_default() as u32
 }
 
 /// Starts a session of its own.
 pub(crate) fn setsid() -> Result<()> {
     // SAFETY: takes nothing.
-    check(unsafe { libc::setsid() }).map(|_| ())
+    unsafe { call!(libc::SYS_setsid) }.map(drop)
 }
 
 /// Drops all supplementary groups.
 pub(crate) fn drop_groups() -> Result<()> {
     // SAFETY: an empty list needs no pointer.
-    check(unsafe { libc::setgroups(0, ptr::null()) }).map(|_| ())
+    unsafe { call!(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) }.map(drop)
 }
 
-/// Becomes a user and group for good, by the raw calls: there is one thread.
+/// Becomes a user and group for good.
 pub(crate) fn become_user(uid: u32, gid: u32) -> Result<()> {
     // SAFETY: takes integers only.
-    check_long(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
+    unsafe { call!(libc::SYS_setresgid, gid, gid, gid) }?;
     // SAFETY: takes integers only.
-    check_long(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(|_| ())
+    unsafe { call!(libc::SYS_setresuid, uid, uid, uid) }.map(drop)
 }
 
 /// Adopts every orphan among this process's descendants from now on.
@@ -212,7 +217,7 @@ pub(crate) fn become_subreaper() -> Result<()> {
 
 /// Ends this process when its parent's thread that made it ends; the launcher has only one.
 pub(crate) fn die_with_parent() -> Result<()> {
-    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
 }
 
 /// Keeps others of the same user from tracing this process and reading its memory.
@@ -225,50 +230,55 @@ pub(crate) fn no_new_privileges() -> Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
 
-fn prctl(option: libc::c_int, argument: libc::c_ulong) -> Result<()> {
-    let zero: libc::c_ulong = 0;
+fn prctl(option: libc::c_int, argument: libc::c_int) -> Result<()> {
     // SAFETY: private, and the four options above take an integer.
-    check(unsafe { libc::prctl(option, argument, zero, zero, zero) }).map(|_| ())
+    unsafe { call!(libc::SYS_prctl, option, argument, 0, 0, 0) }.map(drop)
 }
 
 /// Sets the name that process lists show: started from a memory file, it would be a descriptor number.
 pub(crate) fn set_name(name: &CStr) -> Result<()> {
-    let zero: libc::c_ulong = 0;
     // SAFETY: the string outlives the call.
-    check(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), zero, zero, zero) }).map(|_| ())
+    unsafe { call!(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) }.map(drop)
 }
 
 /// Sets both values of a resource limit of this process.
-pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> Result<()> {
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-    // SAFETY: `limit` outlives the call.
-    check(unsafe { libc::setrlimit(resource, &raw const limit) }).map(|_| ())
+pub(crate) fn set_limit(resource: impl Word, value: u64) -> Result<()> {
+    write_limit(resource.word(), &libc::rlimit { rlim_cur: value, rlim_max: value })
 }
 
 /// Sets both values of a resource limit to `most`, or leaves them where they are lower.
-pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, most: u64) -> Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    check(unsafe { libc::getrlimit(resource, &raw mut limit) })?;
+pub(crate) fn lower_limit(resource: impl Word, most: u64) -> Result<()> {
+    let resource = resource.word();
+    let limit = read_limit(resource)?;
     set_limit(resource, most.min(limit.rlim_max))
 }
 
 /// Raises the soft limit of open descriptors to the hard one; the launcher holds two per sandbox.
 pub(crate) fn raise_open_files() -> Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: `limit` outlives the call.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(|_| ())
+    let resource = libc::RLIMIT_NOFILE.word();
+    let limit = read_limit(resource)?;
+    write_limit(resource, &libc::rlimit { rlim_cur: limit.rlim_max, ..limit })
 }
 
 /// Lowers the hard limit of open descriptors to its half, for good.
 pub(crate) fn halve_open_files() -> Result<()> {
+    let resource = libc::RLIMIT_NOFILE.word();
+    let limit = read_limit(resource)?;
+    set_limit(resource, limit.rlim_max / 2)
+}
+
+fn read_limit(resource: usize) -> Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    set_limit(libc::RLIMIT_NOFILE, limit.rlim_max / 2)
+    let none: *const libc::rlimit = ptr::null();
+    // SAFETY: `limit` outlives the call; nothing is set.
+    unsafe { call!(libc::SYS_prlimit64, 0, resource, none, &raw mut limit) }?;
+    Ok(limit)
+}
+
+fn write_limit(resource: usize, limit: &libc::rlimit) -> Result<()> {
+    let none: *mut libc::rlimit = ptr::null_mut();
+    // SAFETY: `limit` outlives the call; the old one is not asked for.
+    unsafe { call!(libc::SYS_prlimit64, 0, resource, ptr::from_ref(limit), none) }.map(drop)
 }
 
 /// How many processors commands may be scheduled on.
@@ -287,9 +297,10 @@ pub(crate) fn restrict_cpus(share: CpuShare) -> Result<()> {
         return Ok(());
     }
     // SAFETY: an all-zero set is a valid empty set.
-    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let mut allowed: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    let size = size_of::<libc::cpu_set_t>();
     // SAFETY: `allowed` outlives the call and has the size given.
-    check(unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) })?;
+    unsafe { call!(libc::SYS_sched_getaffinity, 0, size, &raw mut allowed) }?;
     let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
         // SAFETY: the index is below CPU_SETSIZE.
         .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) })
@@ -298,19 +309,19 @@ pub(crate) fn restrict_cpus(share: CpuShare) -> Result<()> {
         return Ok(());
     }
     // SAFETY: an all-zero set is a valid empty set.
-    let mut chosen: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let mut chosen: libc::cpu_set_t = unsafe { core::mem::zeroed() };
     for index in 0..count {
         // SAFETY: the index came from the set above.
         unsafe { libc::CPU_SET(cpus[(seed + index) % cpus.len()], &mut chosen) };
     }
     // SAFETY: `chosen` outlives the call and has the size given.
-    check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const chosen) }).map(|_| ())
+    unsafe { call!(libc::SYS_sched_setaffinity, 0, size, &raw const chosen) }.map(drop)
 }
 
 /// Sets the host name of this UTS namespace.
 pub(crate) fn set_host_name(name: &[u8]) -> Result<()> {
     // SAFETY: pointer and length describe `name`.
-    check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(|_| ())
+    unsafe { call!(libc::SYS_sethostname, name.as_ptr(), name.len()) }.map(drop)
 }
 
 /// The signal by which a shim asks the agent to end everything that is not the agent.
@@ -318,56 +329,58 @@ pub(crate) const END_EVERYTHING: libc::c_int = libc::SIGUSR1;
 
 /// Blocks SIGCHLD and [`END_EVERYTHING`], and returns a descriptor that becomes readable when either comes.
 pub(crate) fn signal_fd() -> Result<OwnedFd> {
-    let set = awaited_signals();
-    // SAFETY: `set` outlives the call; no old set is asked for.
-    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) })?;
-    // SAFETY: `set` outlives the call.
-    let fd = check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    let set = member(libc::SIGCHLD) | member(END_EVERYTHING);
+    set_blocked(libc::SIG_BLOCK, set)?;
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: `set` outlives the call and has the size given.
+    let fd = unsafe { call!(libc::SYS_signalfd4, -1, ptr::from_ref(&set), SET_BYTES, flags) }?;
     // SAFETY: a fresh descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { OwnedFd::new(fd) })
 }
 
-fn awaited_signals() -> libc::sigset_t {
-    // SAFETY: sigemptyset initialises it below.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is a valid set.
-    unsafe { libc::sigemptyset(&raw mut set) };
-    // SAFETY: SIGCHLD is a valid signal.
-    unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
-    // SAFETY: it is a valid signal.
-    unsafe { libc::sigaddset(&raw mut set, END_EVERYTHING) };
-    set
+/// The kernel's set of signals: a bit for each of the 64.
+const SET_BYTES: usize = size_of::<u64>();
+
+fn member(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
 }
 
-/// Unblocks every signal and restores every default, as a fresh program expects. By the raw call, because the C library keeps
-/// two signals to itself, which a careless ancestor can have left ignored all the same.
+fn set_blocked(how: libc::c_int, set: u64) -> Result<()> {
+    let (set, none) = (ptr::from_ref(&set), ptr::null_mut::<u64>());
+    // SAFETY: `set` outlives the call and has the size given; no old set is asked for.
+    unsafe { call!(libc::SYS_rt_sigprocmask, how, set, none, SET_BYTES) }.map(drop)
+}
+
+/// Restores every default and unblocks every signal, whatever a careless ancestor left. Nothing of ours is called by a signal
+/// or ignores one, so what is a default here is one in every process made from here.
 pub(crate) fn reset_signals() -> Result<()> {
     // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is the default action.
     let default = [0u64; 4];
     let none: *mut u64 = ptr::null_mut();
     for signal in 1..=64 {
-        // SAFETY: the action outlives the call and has the size of the kernel's; SIGKILL and SIGSTOP fail harmlessly.
-        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, 8) };
+        // SIGKILL and SIGSTOP fail harmlessly.
+        // SAFETY: the action outlives the call and has the size of the kernel's.
+        drop(unsafe { call!(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, SET_BYTES) });
     }
-    // SAFETY: sigemptyset initialises it below.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is a valid set.
-    unsafe { libc::sigemptyset(&raw mut set) };
-    // SAFETY: `set` outlives the call.
-    check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) }).map(|_| ())
+    unblock_signals()
+}
+
+/// Unblocks every signal, as a fresh program expects.
+pub(crate) fn unblock_signals() -> Result<()> {
+    set_blocked(libc::SIG_SETMASK, 0)
 }
 
 /// Sets the mask for new files.
 pub(crate) fn set_umask(mask: libc::mode_t) {
-    // SAFETY: always succeeds.
-    unsafe { libc::umask(mask) };
+    // SAFETY: takes an integer, and always succeeds.
+    drop(unsafe { call!(libc::SYS_umask, mask) });
 }
 
 /// Milliseconds of a clock that never goes back and counts suspended time too.
 pub(crate) fn now_millis() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call; CLOCK_BOOTTIME always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    drop(unsafe { call!(libc::SYS_clock_gettime, libc::CLOCK_BOOTTIME, &raw mut time) });
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
@@ -376,6 +389,6 @@ pub(crate) fn random() -> u64 {
     let mut bytes = [0u8; 8];
     // Early at boot the kernel may have nothing yet: then 0 has to do.
     // SAFETY: pointer and length describe `bytes`.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    drop(unsafe { call!(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), libc::GRND_NONBLOCK) });
     u64::from_ne_bytes(bytes) >> 1
 }

@@ -1,18 +1,16 @@
 //! Giving up privileges: capabilities, Landlock, seccomp.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use alloc::vec::Vec;
+use core::ptr;
 
-use super::{Errno, Result, check, check_long};
+use super::fd::{BorrowedFd, OwnedFd, RawFd};
+use super::{Errno, Result};
 
 /// Empties every capability set of this process, the bounding set included (S6).
 pub(crate) fn drop_capabilities() -> Result<()> {
-    let zero: libc::c_ulong = 0;
     for capability in 0..64 {
         // SAFETY: takes integers only.
-        match check(unsafe {
-            libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, zero, zero, zero)
-        }) {
+        match unsafe { call!(libc::SYS_prctl, libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } {
             Ok(_) => {}
             // The kernel knows no capability of this number or above.
             Err(Errno(libc::EINVAL)) => break,
@@ -20,14 +18,12 @@ pub(crate) fn drop_capabilities() -> Result<()> {
         }
     }
     // SAFETY: takes integers only.
-    check(unsafe {
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, zero, zero, zero)
-    })?;
+    unsafe { call!(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) }?;
     // _LINUX_CAPABILITY_VERSION_3 for this process, then two words each of effective, permitted, inheritable.
     let header: [u32; 2] = [0x2008_0522, 0];
     let sets: [u32; 6] = [0; 6];
     // SAFETY: the layouts are those of version 3; both outlive the call.
-    check_long(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) }).map(|_| ())
+    unsafe { call!(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) }.map(drop)
 }
 
 /// What Landlock of ABI 1 to 3 handles for files, as bits.
@@ -84,9 +80,8 @@ impl Landlock {
     pub(crate) fn new() -> Result<Option<Self>> {
         let none: *const RulesetAttributes = ptr::null();
         // SAFETY: asking for the version takes no attributes.
-        let version = check_long(unsafe {
-            libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, LANDLOCK_CREATE_RULESET_VERSION)
-        });
+        let version =
+            unsafe { call!(libc::SYS_landlock_create_ruleset, none, 0, LANDLOCK_CREATE_RULESET_VERSION) };
         let abi = match version {
             Ok(abi) => abi as u32,
             Err(Errno(libc::ENOSYS | libc::EOPNOTSUPP)) => return Ok(None),
@@ -102,41 +97,26 @@ impl Landlock {
         let scoped = if abi >= 6 { SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL } else { 0 };
         let attributes = RulesetAttributes { handled_access_fs: handled, handled_access_net: 0, scoped };
         // Older kernels take a shorter structure: they refuse bytes they do not know only when those are not zero.
+        let (given, size) = (ptr::from_ref(&attributes), size_of::<RulesetAttributes>());
         // SAFETY: the attributes outlive the call and have the size given.
-        let fd = check_long(unsafe {
-            libc::syscall(
-                libc::SYS_landlock_create_ruleset,
-                ptr::from_ref(&attributes),
-                size_of::<RulesetAttributes>(),
-                0,
-            )
-        })?;
+        let fd = unsafe { call!(libc::SYS_landlock_create_ruleset, given, size, 0) }?;
         // SAFETY: a fresh descriptor.
-        let ruleset = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        let ruleset = unsafe { OwnedFd::new(fd) };
         Ok(Some(Self { ruleset, handled, abi }))
     }
 
     /// Allows `rights` (as far as handled) below an open directory.
     pub(crate) fn allow(&self, directory: BorrowedFd<'_>, rights: u64) -> Result<()> {
         let rule = PathBeneath { allowed_access: rights & self.handled, parent_fd: directory.as_raw_fd() };
+        let (ruleset, kind) = (self.ruleset.as_raw_fd(), LANDLOCK_RULE_PATH_BENEATH);
         // SAFETY: the rule outlives the call.
-        check_long(unsafe {
-            libc::syscall(
-                libc::SYS_landlock_add_rule,
-                self.ruleset.as_raw_fd(),
-                LANDLOCK_RULE_PATH_BENEATH,
-                ptr::from_ref(&rule),
-                0,
-            )
-        })
-        .map(|_| ())
+        unsafe { call!(libc::SYS_landlock_add_rule, ruleset, kind, ptr::from_ref(&rule), 0) }.map(drop)
     }
 
     /// Binds this process and all its descendants.
     pub(crate) fn enforce(self) -> Result<()> {
         // SAFETY: takes integers only.
-        check_long(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, self.ruleset.as_raw_fd(), 0) })
-            .map(|_| ())
+        unsafe { call!(libc::SYS_landlock_restrict_self, self.ruleset.as_raw_fd(), 0) }.map(drop)
     }
 }
 
@@ -157,8 +137,5 @@ pub(crate) fn load_filter(program: &[u8]) -> Result<()> {
     let length = u16::try_from(instructions.len()).map_err(|_| Errno(libc::EINVAL))?;
     let program = libc::sock_fprog { len: length, filter: instructions.as_ptr().cast_mut() };
     // SAFETY: the program and its instructions outlive the call, which only reads them.
-    check_long(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, ptr::from_ref(&program))
-    })
-    .map(|_| ())
+    unsafe { call!(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, ptr::from_ref(&program)) }.map(drop)
 }

@@ -1,9 +1,10 @@
 //! Sequenced-packet sockets with descriptors, polling, and the loopback interface.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use alloc::vec::Vec;
+use core::ptr;
 
-use super::{Errno, Result, check};
+use super::fd::{BorrowedFd, OwnedFd, RawFd};
+use super::{Errno, Result};
 
 /// The most descriptors one message carries.
 pub(crate) const MAX_FDS: usize = 8;
@@ -11,14 +12,11 @@ pub(crate) const MAX_FDS: usize = 8;
 /// A pair of connected sequenced-packet sockets.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [RawFd; 2] = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: `fds` has room for two descriptors.
-    check(unsafe {
-        libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
-    })?;
-    // SAFETY: a fresh descriptor.
-    let first = unsafe { OwnedFd::from_raw_fd(fds[0]) };
-    // SAFETY: a fresh descriptor.
-    let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
+    unsafe { call!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) }?;
+    // SAFETY: fresh descriptors.
+    let [first, second] = fds.map(|fd| unsafe { OwnedFd::new(fd as usize) });
     Ok((first, second))
 }
 
@@ -34,7 +32,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all-zero is a valid empty header.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     if !fds.is_empty() {
@@ -61,8 +59,9 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
     loop {
         // SAFETY: the header and what it points to outlive the call.
-        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-        match check(sent as libc::c_int) {
+        let sent =
+            unsafe { call!(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        match sent {
             Ok(_) => return Ok(()),
             Err(Errno(libc::EINTR)) => {}
             Err(error) => return Err(error),
@@ -70,26 +69,30 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
 }
 
-/// Receives one message into `buffer`; returns its length (0: the other side is gone) and its descriptors. A message that
-/// does not fit is EMSGSIZE: a torn message is never interpreted.
-pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
+/// Receives one message of at most `most` bytes; returns it (empty: the other side is gone) and its descriptors. One that is
+/// longer is EMSGSIZE: a torn message is never interpreted.
+pub(crate) fn receive(socket: BorrowedFd<'_>, most: usize) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut buffer: Vec<u8> = Vec::with_capacity(most);
     let mut control = Control([0; 128]);
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: most };
     // SAFETY: all-zero is a valid empty header.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len() as _;
     let length = loop {
         // SAFETY: the header and what it points to outlive the call.
-        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-        match check(got as libc::c_int) {
-            Ok(length) => break length as usize,
+        let got =
+            unsafe { call!(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        match got {
+            Ok(length) => break length,
             Err(Errno(libc::EINTR)) => {}
             Err(error) => return Err(error),
         }
     };
+    // SAFETY: the kernel wrote this many bytes, no more than there is room for.
+    unsafe { buffer.set_len(length) };
     let mut fds = Vec::new();
     // SAFETY: the kernel filled in the control data.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
@@ -107,7 +110,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usiz
                 // SAFETY: as above; no alignment is assumed.
                 let fd = unsafe { slot.read_unaligned() };
                 // SAFETY: the kernel installed it for us; owned by nobody else.
-                fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+                fds.push(unsafe { OwnedFd::new(fd as usize) });
             }
         }
         // SAFETY: both belong to this message.
@@ -116,7 +119,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usiz
     if message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         return Err(Errno(libc::EMSGSIZE));
     }
-    Ok((length, fds))
+    Ok((buffer, fds))
 }
 
 /// Something to wait for.
@@ -140,15 +143,19 @@ pub(crate) fn poll(entries: &mut [Poll<'_>], timeout_millis: Option<u64>) -> Res
     let mut fds: Vec<libc::pollfd> = entries
         .iter()
         .map(|entry| libc::pollfd {
-            fd: entry.fd.map_or(-1, |fd| fd.as_raw_fd()),
+            fd: entry.fd.map_or(-1, BorrowedFd::as_raw_fd),
             events: libc::POLLIN,
             revents: 0,
         })
         .collect();
-    // Longer waits than 24 days come back early and are computed again by the caller.
-    let timeout = timeout_millis.map_or(-1, |millis| millis.min(i32::MAX as u64) as i32);
-    // SAFETY: pointer and length describe `fds`.
-    match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) }) {
+    let mut timeout = timeout_millis.map(|millis| libc::timespec {
+        tv_sec: (millis / 1000) as libc::time_t,
+        tv_nsec: (millis % 1000 * 1_000_000) as libc::c_long,
+    });
+    let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let no_mask: *const u64 = ptr::null();
+    // SAFETY: pointer and length describe `fds`; the timeout, into which what is left of it is written, outlives the call.
+    match unsafe { call!(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), timeout, no_mask, 0) } {
         Ok(_) => {}
         Err(Errno(libc::EINTR)) => return Ok(()),
         Err(error) => return Err(error),
@@ -167,31 +174,29 @@ impl Epoll {
     /// Creates one.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: takes integers only.
-        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let fd = unsafe { call!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) }?;
         // SAFETY: a fresh descriptor.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self(unsafe { OwnedFd::new(fd) }))
     }
 
     /// Watches `fd` for input under `key`. Closing the descriptor ends the watch.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, key: u64) -> Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+        let (epoll, fd) = (self.0.as_raw_fd(), fd.as_raw_fd());
         // SAFETY: `event` outlives the call.
-        check(unsafe {
-            libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
-        })
-        .map(|_| ())
+        unsafe { call!(libc::SYS_epoll_ctl, epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }.map(drop)
     }
 
     /// Waits and returns the keys that are ready.
     pub(crate) fn wait(&self, timeout_millis: Option<u64>) -> Result<Vec<u64>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        // Longer waits than 24 days come back early and are computed again by the caller.
         let timeout = timeout_millis.map_or(-1, |millis| millis.min(i32::MAX as u64) as i32);
-        // SAFETY: pointer and length describe `events`.
-        let result = check(unsafe {
-            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout)
-        });
-        match result {
-            Ok(count) => Ok(events[..count as usize].iter().map(|event| event.u64).collect()),
+        let (fd, room, size, no_mask) =
+            (self.0.as_raw_fd(), events.as_mut_ptr(), events.len(), ptr::null::<u64>());
+        // SAFETY: pointer and length describe `events`; no signal mask is given.
+        match unsafe { call!(libc::SYS_epoll_pwait, fd, room, size, timeout, no_mask, 0) } {
+            Ok(count) => Ok(events[..count].iter().map(|event| event.u64).collect()),
             Err(Errno(libc::EINTR)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -200,16 +205,17 @@ impl Epoll {
 
 /// Brings the loopback interface of this network namespace up.
 pub(crate) fn loopback_up() -> Result<()> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: takes integers only.
-    let fd = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    let fd = unsafe { call!(libc::SYS_socket, libc::AF_INET, kind, 0) }?;
     // SAFETY: a fresh descriptor.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = unsafe { OwnedFd::new(fd) };
     // SAFETY: all-zero is a valid request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     request.ifr_name[0] = b'l' as libc::c_char;
     request.ifr_name[1] = b'o' as libc::c_char;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: SIOCSIFFLAGS reads an ifreq, which outlives the call.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, ptr::from_mut(&mut request)) })
-        .map(|_| ())
+    unsafe { call!(libc::SYS_ioctl, socket.as_raw_fd(), libc::SIOCSIFFLAGS, ptr::from_mut(&mut request)) }
+        .map(drop)
 }

@@ -1,5 +1,7 @@
 //! Between owner and agent: commands and files.
 
+use alloc::vec::Vec;
+
 use super::codec::{Malformed, Message, Read, Reader, Writer};
 
 /// What the owner asks of an agent. First descriptor: a socket for this request alone; its closing cancels the request.

@@ -1,5 +1,7 @@
 //! Values as bytes: little-endian, every length checked before it is believed.
 
+use alloc::vec::Vec;
+
 /// A message that is not what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;

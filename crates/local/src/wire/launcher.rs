@@ -1,5 +1,9 @@
 //! Between owner and launcher: sandboxes made and destroyed.
 
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use super::codec::{Malformed, Message, Read, Reader, Writer};
 
 /// What the owner asks of the launcher.
