@@ -70,6 +70,9 @@ struct Shared {
     inputs: Vec<Input>,
     masker: Arc<Masker>,
     state: Mutex<State>,
+    /// Turns true when the session closes: inputs that are being staged are not waited for, they can be large, and a network
+    /// file may never come.
+    closing: watch::Sender<bool>,
 }
 
 /// The sandbox of one session, or the lack of one.
@@ -98,7 +101,8 @@ impl Provisioner {
         masker: Arc<Masker>,
     ) -> Self {
         let state = Mutex::new(State { closed: false, standing: Standing::Nothing });
-        Self { shared: Arc::new(Shared { backend, spec, inputs, masker, state }) }
+        let closing = watch::Sender::new(false);
+        Self { shared: Arc::new(Shared { backend, spec, inputs, masker, state, closing }) }
     }
 
     /// Joins the creation in flight, starts one, or returns what stands.
@@ -205,6 +209,7 @@ impl Provisioner {
     fn shut(&self) -> Standing {
         let mut state = self.shared.lock();
         state.closed = true;
+        self.shared.closing.send_replace(true);
         match &state.standing {
             // Stays, for the creator and for a second close that must wait as well.
             Standing::Creating(receiver) => Standing::Creating(receiver.clone()),
@@ -339,7 +344,12 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
     };
     tracing::debug!(sandbox = created.id.as_str(), backend = shared.backend.name(), "sandbox created");
     let mut left_behind = LeftBehind { shared: Arc::clone(&shared), id: Some(created.id.clone()) };
-    let staged = inputs::stage(&shared.inputs, &*shared.backend, &created.id).await;
+    let mut closing = shared.closing.subscribe();
+    let staged = tokio::select! {
+        biased;
+        _ = closing.wait_for(|closing| *closing) => Err(shared.not_open()),
+        staged = inputs::stage(&shared.inputs, &*shared.backend, &created.id) => staged,
+    };
     let failure = match staged {
         Ok(()) => {
             let live = Live {

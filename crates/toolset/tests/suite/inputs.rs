@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_core::memory::{Operation, RecordedCommand, RecordingBackend};
 use ringfence_core::{
@@ -242,4 +244,23 @@ fn programs(backend: &RecordingBackend, sandbox: &str) -> Vec<String> {
         Invocation::Shell(_) => None,
     };
     backend.commands().into_iter().filter(of_sandbox).filter_map(words).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn lc_09_closing_does_not_wait_for_inputs_that_take_long() {
+    let backend = recording();
+    // Setting the executable bit is a command, and this backend takes an hour for one.
+    backend.set_command_delay(Duration::from_secs(3600));
+    let program = Input { source: InputSource::Bytes("x".into()), destination: at("x"), executable: true };
+    let run = Arc::new(session(&backend, ToolsetConfig::new().inputs([program])));
+    let call = tokio::spawn({
+        let run = Arc::clone(&run);
+        async move { run.call("list_directory", &json!({})).await }
+    });
+    while backend.commands().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::timeout(Duration::from_secs(1), run.close()).await.unwrap();
+    assert_eq!(terminal(call.await.unwrap()).message(), "the session is not open");
+    assert_eq!((ids(&backend.destroyed()), backend.alive()), (vec!["box-1".to_owned()], vec![]));
 }
