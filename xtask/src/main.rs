@@ -4,6 +4,7 @@
 //! nothing of the product is compiled into this, so a broken crate cannot keep the tasks from saying so.
 
 mod deps;
+mod engines;
 mod machines;
 mod metadata;
 mod report;
@@ -28,6 +29,7 @@ Usage: cargo xtask TASK
   test --machines [bookworm|trixie]
                    the local backend's tests and `ringfence doctor` on emulated Debian 12 and 13 machines, or on one of
                    them; about twenty minutes for each
+  test --engines   inside containers of a Docker daemon started for it: works, or refuses and says what to change
   deps             the import arrows, the home of `unsafe`, and who reads the environment
   bench [--quick]  measures against the peers installed here and writes docs/performance.md
 ";
@@ -48,6 +50,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test"] => test::full(),
         ["test", "--quick"] => test::quick(),
         ["test", "--machines", wanted @ ..] => machines::run(wanted),
+        ["test", "--engines"] => engines::run(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
         ["bench"] => tables::bench(false),
         ["bench", "--quick"] => tables::bench(true),

@@ -74,10 +74,16 @@ pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
         _ if step.starts_with("create user") && errno == Errno::NOSPC => {
             "user namespaces are used up or switched off: raise user.max_user_namespaces (sysctl)"
         }
+        // The default filter of container engines answers this, so that C libraries fall back to calls which it can judge.
+        _ if step.starts_with("create user") && errno == Errno::NOSYS => {
+            "the surrounding container forbids new namespaces: start it with a system call filter that allows them and an \
+             unmasked /proc (Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined); outside of a container the kernel \
+             is too old: Linux 5.12 or newer is needed"
+        }
         _ if step.starts_with("create user") => {
             "user namespaces are not allowed here: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
              kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for this program (Ubuntu), or inside a \
-             container a seccomp profile that allows them; or run as root"
+             container a seccomp profile that allows them; or, outside of one, run as root"
         }
         _ if step.contains("user namespace") => {
             "the ids of a user namespace cannot be set: the process lacks CAP_SETUID although it is root, or a security \
