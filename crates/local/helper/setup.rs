@@ -4,6 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::ffi::CString;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::{self, Vec};
 
 use crate::agent;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
@@ -99,6 +100,7 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     if go.is_empty() {
         return Ok(None);
     }
+    let shown = open_shown(&request.view)?;
     become_inner_user(request.uid, may_drop_groups)?;
     // After the change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
     // thread" and "parent process" are the same here.
@@ -111,7 +113,7 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     drop(alive);
 
     process::set_umask(0);
-    let root = build_root(request)?;
+    let root = build_root(request, shown)?;
     file::change_directory_to(root.as_fd()).map_err(Failure::at("enter the new root"))?;
     mount::enter_root().map_err(Failure::at("make the new root the root"))?;
     file::change_directory(b"/").map_err(Failure::at("enter the root"))?;
@@ -149,7 +151,26 @@ fn become_inner_user(id: u32, may_drop_groups: bool) -> Result<(), Failure> {
     process::become_user(id, id).map_err(Failure::at("become the sandbox's user"))
 }
 
-fn build_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
+/// Opens what the sandbox is shown of the host, as whoever started the launcher: the sandbox's own user may not pass the folders
+/// above, such as root's home. What lies in it stays as open or closed to that user as its permissions say.
+fn open_shown(view: &[ViewEntry]) -> Result<vec::IntoIter<OwnedFd>, Failure> {
+    let shown = view.iter().filter_map(|entry| match entry {
+        ViewEntry::Bind(path, source) => Some((path, source)),
+        _ => None,
+    });
+    let opened = shown.map(|(path, source)| {
+        file::open(None, source, libc::O_PATH, 0).map_err(|errno| step_failed(SHOW, path, errno))
+    });
+    Ok(opened.collect::<Result<Vec<_>, _>>()?.into_iter())
+}
+
+const SHOW: &str = "show host path read-only at";
+
+fn step_failed(verb: &str, path: &[u8], errno: Errno) -> Failure {
+    Failure { subject: Subject::Sandbox, step: format!("{verb} /{}", String::from_utf8_lossy(path)), errno }
+}
+
+fn build_root(request: &CreateRequest, mut shown: vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Failure> {
     mount::make_private().map_err(Failure::at("make the mount tree private"))?;
     let size = CString::new(request.disk_bytes.to_string()).unwrap_or_default();
     let inodes = CString::new(request.inodes.to_string()).unwrap_or_default();
@@ -162,7 +183,7 @@ fn build_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
     // On top of the old root: its paths stay reachable by name, because look-ups start below what is stacked on it.
     mount::attach(root.as_fd(), None, b"/").map_err(Failure::at("mount the root file system"))?;
     for entry in &request.view {
-        place(root.as_fd(), entry)?;
+        place(root.as_fd(), entry, &mut shown)?;
     }
     mount_proc(root.as_fd(), request)?;
     mount_terminals(root.as_fd())?;
@@ -171,7 +192,8 @@ fn build_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
     Ok(root)
 }
 
-fn place(root: BorrowedFd<'_>, entry: &ViewEntry) -> Result<(), Failure> {
+/// `shown` has the sources of the host paths, in their order.
+fn place(root: BorrowedFd<'_>, entry: &ViewEntry, shown: &mut vec::IntoIter<OwnedFd>) -> Result<(), Failure> {
     let (path, verb, result) = match entry {
         ViewEntry::Directory(path) => {
             (path, "create directory", file::make_directory(Some(root), path, 0o755))
@@ -180,23 +202,19 @@ fn place(root: BorrowedFd<'_>, entry: &ViewEntry) -> Result<(), Failure> {
         ViewEntry::Symlink(path, target) => {
             (path, "create symbolic link", file::make_symlink(target, root, path))
         }
-        ViewEntry::Bind(path, source) => (
-            path,
-            "show host path read-only at",
-            bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV),
-        ),
+        ViewEntry::Bind(path, _) => {
+            let source = shown.next().ok_or(Errno(libc::EBADF));
+            let attributes = mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV;
+            (path, SHOW, source.and_then(|source| bind(root, path, Some(source.as_fd()), b"", attributes)))
+        }
         ViewEntry::Device(path, source) => (
             path,
             "show device",
-            bind(root, path, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_EXEC),
+            bind(root, path, None, source, mount::READ_ONLY | mount::NO_SUID | mount::NO_EXEC),
         ),
         ViewEntry::Writable(path, mode) => (path, "create writable directory", writable(root, path, *mode)),
     };
-    result.map_err(|errno| Failure {
-        subject: Subject::Sandbox,
-        step: format!("{verb} /{}", String::from_utf8_lossy(path)),
-        errno,
-    })
+    result.map_err(|errno| step_failed(verb, path, errno))
 }
 
 fn write_file(root: BorrowedFd<'_>, path: &[u8], content: &[u8]) -> crate::sys::Result<()> {
@@ -204,9 +222,16 @@ fn write_file(root: BorrowedFd<'_>, path: &[u8], content: &[u8]) -> crate::sys::
     file::write_all(fd.as_fd(), content)
 }
 
-fn bind(root: BorrowedFd<'_>, path: &[u8], source: &[u8], attributes: u64) -> crate::sys::Result<()> {
+/// The source is a path below `directory`, or with an empty path that itself.
+fn bind(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    directory: Option<BorrowedFd<'_>>,
+    source: &[u8],
+    attributes: u64,
+) -> crate::sys::Result<()> {
     // Recursively, because a mount below may be locked to its parent; its attributes are set recursively too.
-    let tree = mount::clone_tree(None, source, true)?;
+    let tree = mount::clone_tree(directory, source, true)?;
     mount::set_attributes(tree.as_fd(), attributes, true)?;
     if file::metadata(tree.as_fd())?.is(libc::S_IFDIR) {
         file::make_directory(Some(root), path, 0o755)?;

@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 pub struct LocalConfig {
     /// Which shell runs commands. Default: bash where the host has it, else sh.
     pub shell: Option<Shell>,
-    /// Host files and directories shown read-only at the same path, on top of the system directories. Absolute. As root,
-    /// code inside reads what permissions for others allow; run by an ordinary user, what that user may read, private
-    /// files included. Sockets that lie there can be connected to with the same permissions: read-only does not apply to
-    /// them. Default: none.
+    /// Host files and directories shown read-only at the same path, on top of the system directories. Absolute. The folders
+    /// above stay hidden and may be closed to the sandbox's user, as root's home is. As root, code inside reads there
+    /// what permissions for others allow; run by an ordinary user, what that user may read, private files included.
+    /// Sockets that lie there can be connected to with the same permissions: read-only does not apply to them. Default:
+    /// none.
     pub read_only_paths: Vec<PathBuf>,
     /// Size of all writable places together where the spec has no disk limit. They lie in memory. Default: 1 GiB, and
     /// no more than half the spec's memory limit, so that a full disk is an error and not the end of a process (P70).

@@ -67,8 +67,8 @@ pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
     match subject {
         Subject::Memory | Subject::Cpus | Subject::Pids => CGROUP_REMEDY,
         _ if step.starts_with(SHOWN) => {
-            "the path must exist, and whoever runs this must be allowed to reach it with rights for others: the sandbox has another \
-             user"
+            "the path must exist, and whoever runs this must be allowed to pass the folders above it, as their owner or with the rights \
+             of others: root has no more than that here"
         }
         Subject::Workdir => "choose a working directory that is not inside a system directory",
         _ if step.starts_with("create user") && errno == Errno::NOSPC => {

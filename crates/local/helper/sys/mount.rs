@@ -43,11 +43,12 @@ pub(crate) fn new_filesystem(kind: &CStr, options: &[(&CStr, &CStr)], attributes
     unsafe { call!(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes) }.map(owned)
 }
 
-/// A detached copy of the mount tree at `path` below `directory`.
+/// A detached copy of the mount tree at `path` below `directory`, or with an empty path at that itself.
 pub(crate) fn clone_tree(directory: Option<BorrowedFd<'_>>, path: &[u8], recursive: bool) -> Result<OwnedFd> {
+    let empty = if path.is_empty() { libc::AT_EMPTY_PATH as libc::c_uint } else { 0 };
     let path = c_string(path)?;
     let recursive = if recursive { libc::AT_RECURSIVE as libc::c_uint } else { 0 };
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint | recursive;
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint | recursive | empty;
     let directory = directory.map_or(libc::AT_FDCWD, BorrowedFd::as_raw_fd);
     // SAFETY: the string outlives the call.
     unsafe { call!(libc::SYS_open_tree, directory, path.as_ptr(), flags) }.map(owned)

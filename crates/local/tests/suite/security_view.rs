@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ringfence_core::{Backend, Ending, ErrorKind, GuestPath};
 
-use super::security_support::{Machinery, has_python, inside, is_root, lines, outside, skipped};
+use super::security_support::{Machinery, has_python, inside, is_root, lines, outside, showing, skipped};
 use super::support::{Box, Said, program, shell};
 
 #[tokio::test]
@@ -45,6 +45,47 @@ for flags in [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC]:
     let control = "import shutil\nshutil.copy('/bin/true', '/tmp/ringfence-own-true')\nprint(attempt(os.open, \
                    '/tmp/ringfence-own-true', os.O_WRONLY))\nos.unlink('/tmp/ringfence-own-true')";
     assert_eq!(inside(&sandbox, control).await, "ok\n");
+}
+
+/// As a toolchain in root's home: naming a folder opens the way to it, and nothing on the way or in it.
+#[tokio::test]
+async fn s_05_a_folder_shown_from_below_a_closed_one_opens_nothing_else() {
+    use std::os::unix::fs::PermissionsExt;
+
+    // Not where temporary files go: a sandbox has directories of its own there.
+    let closed = tempfile::TempDir::new_in(std::env::home_dir().unwrap()).unwrap();
+    let allow = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    allow(closed.path(), 0o700);
+    let shown = closed.path().join("shown");
+    std::fs::create_dir(&shown).unwrap();
+    for (path, mode) in
+        [(shown.join("open"), 0o644), (shown.join("private"), 0o600), (closed.path().join("beside"), 0o644)]
+    {
+        std::fs::write(&path, "content\n").unwrap();
+        allow(&path, mode);
+    }
+    allow(&shown, 0o755);
+    let sandbox = showing(&[&shown]).await;
+    let (closed, shown) = (closed.path().display(), shown.display());
+    assert_eq!(sandbox.run(&format!("cat {shown}/open; ls -A {closed}")).await, Said::ok("content\nshown\n"));
+    let private = sandbox.run(&format!("cat {shown}/private")).await;
+    if is_root() {
+        let refused = format!("cat: {shown}/private: Permission denied\n");
+        assert_eq!(private, Said::ended(Ending::Exited(1), "", &refused));
+    } else {
+        // A user's sandbox is that user.
+        assert_eq!(private, Said::ok("content\n"));
+    }
+    let outside = sandbox.run(&format!("cat {shown}/../beside")).await;
+    let missing = format!("cat: {shown}/../beside: No such file or directory\n");
+    assert_eq!(outside, Said::ended(Ending::Exited(1), "", &missing));
+    let written = sandbox.run(&format!("echo >{shown}/open")).await;
+    assert!(
+        written.ending != Ending::Exited(0) && written.stderr.contains("Read-only file system"),
+        "{written:?}"
+    );
 }
 
 #[tokio::test]
