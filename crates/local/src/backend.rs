@@ -141,7 +141,7 @@ impl LocalBackend {
         }
         let started = Launcher::start().map(Arc::new).map_err(|error| {
             unexpected(CREATE, "start the launcher from a memory file", error)
-                .hint("that needs /proc, and the sysctl vm.memfd_noexec below 2")
+                .hint("that needs /proc, /dev/null, and the sysctl vm.memfd_noexec below 2")
                 .terminal()
         })?;
         *launcher = Some(Arc::clone(&started));

@@ -27,8 +27,10 @@ const PROGRAM_DIRECTORIES: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", 
 
 /// What of `/etc` programs need to run, where the host has it. No passwords, no keys, nothing about this machine's services or
 /// users. Each costs a mount per sandbox, so what programs can do without is left out.
-const ETC: [&str; 11] = [
+const ETC: [&str; 13] = [
     "alternatives",
+    // Chromium is started by a script that ends where this is missing (P76).
+    "chromium.d",
     "crypto-policies",
     "fonts",
     "ImageMagick-6",
@@ -37,6 +39,7 @@ const ETC: [&str; 11] = [
     "java-17-openjdk",
     "java-21-openjdk",
     "ld.so.cache",
+    "maven",
     "pki/ca-trust/extracted",
     "ssl/certs",
 ];
