@@ -12,6 +12,10 @@ use crate::exit;
 pub(crate) const FILE_SIZE_HINT: &str =
     "`ulimit -f unlimited` before: the limit on the size of files also holds for what ringfence writes";
 
+/// What helps against `EMFILE`.
+const OPEN_FILES_HINT: &str =
+    "`ulimit -n 64` or more before: the limit on open files also holds for ringfence";
+
 /// A failure on its way to standard error and the exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -37,6 +41,12 @@ impl Failure {
             backend: None,
             status: exit::OURS,
         }
+    }
+
+    /// Returns the failure of a call to the operating system.
+    pub(crate) fn io(what: &str, error: &std::io::Error) -> Self {
+        let failure = Self::new(format!("{what}: {error}"));
+        Self { hint: limit_hint(error).map(str::to_owned), ..failure }
     }
 
     /// Adds what the reader can try.
@@ -115,10 +125,12 @@ impl From<ringfence::Error> for Failure {
 
 impl From<&ringfence::Error> for Failure {
     fn from(error: &ringfence::Error) -> Self {
-        let hint = if is_file_size_limit(error) { Some(FILE_SIZE_HINT) } else { error.hint_text() };
+        let causes = std::iter::successors(StdError::source(error), |cause| (*cause).source());
+        let limit = causes.filter_map(|cause| cause.downcast_ref()).find_map(limit_hint);
+        let hint = limit.or_else(|| error.hint_text()).map(str::to_owned);
         Self {
             message: error.summary().to_string(),
-            hint: hint.map(str::to_owned),
+            hint,
             kind: error.kind().name(),
             field: error.field(),
             backend: Some(error.backend().to_owned()).filter(|name| !name.is_empty()),
@@ -127,13 +139,13 @@ impl From<&ringfence::Error> for Failure {
     }
 }
 
-/// Whether our own limit on the size of files is behind an error.
-fn is_file_size_limit(error: &ringfence::Error) -> bool {
-    let causes =
-        std::iter::successors(StdError::source(error), |cause: &&(dyn StdError + 'static)| (*cause).source());
-    causes
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.raw_os_error() == Some(rustix::io::Errno::FBIG.raw_os_error()))
+/// What helps where a limit of our own process is behind an error.
+fn limit_hint(error: &std::io::Error) -> Option<&'static str> {
+    match rustix::io::Errno::from_io_error(error)? {
+        rustix::io::Errno::FBIG => Some(FILE_SIZE_HINT),
+        rustix::io::Errno::MFILE => Some(OPEN_FILES_HINT),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub(crate) fn pending() -> &'static [Pending] {
 pub(crate) fn survive_file_size_limit() -> Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
         .map(|_| ())
-        .map_err(|error| Failure::new(format!("catch signals: {error}")))
+        .map_err(|error| Failure::io("catch signals", &error))
 }
 
 /// The signals that end ringfence. Made inside the runtime, once.
@@ -64,7 +64,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Takes over the two signals.
     pub(crate) fn new() -> Result<Self> {
-        Self::open().map_err(|error| Failure::new(format!("catch signals: {error}")))
+        Self::open().map_err(|error| Failure::io("catch signals", &error))
     }
 
     fn open() -> io::Result<Self> {
@@ -112,8 +112,7 @@ pub(crate) struct Resizes(UnixStream);
 impl Resizes {
     /// Takes over SIGWINCH.
     pub(crate) fn new() -> Result<Self> {
-        let (stream, _) =
-            subscribe(SIGWINCH).map_err(|error| Failure::new(format!("catch signals: {error}")))?;
+        let (stream, _) = subscribe(SIGWINCH).map_err(|error| Failure::io("catch signals", &error))?;
         Ok(Self(stream))
     }
 

@@ -17,12 +17,20 @@ use crate::console::{self, is_unprintable};
 use crate::exit;
 use crate::failure::{Failure, Result};
 
+/// What the runtime, a launcher and a command with its streams have open; the runtime panics where its own do not fit.
+const OPEN_FILES: u64 = 32;
+
 /// Returns a runtime on this thread alone: starting others costs more than they would save here.
 fn runtime() -> Result<Runtime> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if let Some(most) = most.filter(|most| *most < OPEN_FILES) {
+        let error = rustix::io::Errno::MFILE.into();
+        return Err(Failure::io(&format!("start with {most} open files at most"), &error));
+    }
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(format!("start the runtime: {error}")))
+        .map_err(|error| Failure::io("start the runtime", &error))
 }
 
 /// Prints what was asked for and returns `status`, or what comes of it where that cannot be written. A stalled reader is

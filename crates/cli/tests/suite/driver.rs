@@ -17,6 +17,7 @@ pub(crate) struct Call {
     folder: TempDir,
     command: Command,
     stdin: Option<Vec<u8>>,
+    patience: Duration,
 }
 
 /// What came of it.
@@ -46,11 +47,17 @@ impl Call {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        Self { folder, command, stdin: None }
+        Self { folder, command, stdin: None, patience: PATIENCE }
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Waits longer than most tests need, for programs that are heavy by themselves.
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -89,6 +96,16 @@ impl Call {
         self
     }
 
+    /// Lets another program start this one: it gets the program and its arguments behind its own.
+    pub(crate) fn below(mut self, starter: &[&str]) -> Self {
+        let mut command = Command::new(starter[0]);
+        command.args(&starter[1..]).arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(self.cwd()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command = command;
+        self
+    }
+
     pub(crate) fn start(self) -> Running {
         let mut running = self.start_unread();
         running.stdout = running.child.stdout.take().map(collect);
@@ -109,7 +126,8 @@ impl Call {
             std::thread::spawn(move || pipe.write_all(&bytes).ok());
         }
         let stderr = child.stderr.take().map(collect);
-        Running { child, stdout: None, stderr, started, _folder: self.folder }
+        let patience = self.patience;
+        Running { child, stdout: None, stderr, started, patience, _folder: self.folder }
     }
 
     pub(crate) fn done(self) -> Done {
@@ -123,6 +141,7 @@ pub(crate) struct Running {
     stdout: Option<JoinHandle<Vec<u8>>>,
     stderr: Option<JoinHandle<Vec<u8>>>,
     started: Instant,
+    patience: Duration,
     _folder: TempDir,
 }
 
@@ -137,7 +156,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if self.started.elapsed() > PATIENCE {
+            if self.started.elapsed() > self.patience {
                 self.child.kill().unwrap();
                 self.child.wait().unwrap();
                 panic!("the program hung");
