@@ -7,6 +7,7 @@ mod deps;
 mod engines;
 mod machines;
 mod metadata;
+mod programs;
 mod report;
 mod rust_source;
 mod second_pass;

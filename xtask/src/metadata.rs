@@ -93,3 +93,13 @@ pub(crate) fn host_triple() -> Result<String> {
         .find_map(|line| line.strip_prefix("host: ").map(str::to_owned))
         .context("rustc -vV names no host")
 }
+
+/// Returns the folder of the toolchain in use.
+pub(crate) fn toolchain() -> Result<PathBuf> {
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .stdin(Stdio::null())
+        .output()
+        .context("start rustc")?;
+    Ok(PathBuf::from(String::from_utf8(output.stdout).context("read the place of the toolchain")?.trim_end()))
+}

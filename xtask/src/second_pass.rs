@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::metadata::{Metadata, host_triple};
+use crate::metadata::{Metadata, host_triple, toolchain};
 use crate::tools;
 
 /// The task under which this program is its own target runner.
@@ -75,7 +75,8 @@ pub(crate) fn prepare(metadata: &Metadata, command: &mut Command) -> Result<Seco
         .env(format!("CARGO_TARGET_{variable}_RUNNER"), format!("{} {RUNNER_TASK}", copy.display()))
         .env(HOME, &pass.home)
         .env(TEMPORARY, &pass.temporary);
-    let needed = [&metadata.target_directory, &metadata.workspace_root];
+    // The toolchain too: a test shows it to a sandbox (P73).
+    let needed = [metadata.target_directory.clone(), metadata.workspace_root.clone(), toolchain()?];
     if !needed.iter().all(|path| user_reaches(path)) {
         tools::require("unshare", "util-linux")?;
         let list = std::env::join_paths(needed)?;

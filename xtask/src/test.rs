@@ -9,7 +9,7 @@ use crate::second_pass::{self, Identity};
 use crate::skips::{self, Skips};
 use crate::stage::{Stages, cargo_command, closing_lines};
 use crate::tools;
-use crate::{deps, report, targets};
+use crate::{deps, programs, report, targets};
 
 /// The packages whose tests depend on who runs them.
 pub(crate) const PRIVILEGE_DEPENDENT: &[&str] = &["ringfence-local", "ringfence-cli"];
@@ -50,6 +50,7 @@ pub(crate) fn full() -> Result<()> {
     let doc_tests = cargo_command(&["test", "--doc", "--workspace", "--all-features"]);
     stages.command("doc tests", &mut { doc_tests }, counted)?;
 
+    let missing = programs::prepare(&stages, &metadata)?;
     let runner = Runner::find();
     let mine = Identity::mine();
     let first = Skips::new(stages.folder(), mine)?;
@@ -72,7 +73,7 @@ pub(crate) fn full() -> Result<()> {
     for log in &logs {
         report::say(&log.summary()?);
     }
-    skips::compare(&metadata.workspace_root, &logs)?;
+    skips::compare(&metadata.workspace_root, &logs, &missing)?;
     finish(&stages, &closing.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(())
 }

@@ -9,4 +9,5 @@ mod run;
 mod settings;
 mod shell;
 mod signals;
+mod tools;
 mod usage;
