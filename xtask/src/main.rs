@@ -32,7 +32,10 @@ Usage: cargo xtask TASK
                    them; about twenty minutes for each
   test --engines   inside containers of a Docker daemon started for it: works, or refuses and says what to change
   deps             the import arrows, the home of `unsafe`, and who reads the environment
-  bench [--quick]  measures against the peers installed here and writes docs/performance.md
+  bench [--quick] [--only CASES]
+                   measures against the peers installed here: about two minutes, with --quick half a minute
+  bench --write    the same, and keeps it: docs/performance.md and docs/performance.svg
+  bench --inner    what becomes of output between a backend and a model, piece by piece in one process
 ";
 
 fn main() -> ExitCode {
@@ -53,8 +56,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test", "--machines", wanted @ ..] => machines::run(wanted),
         ["test", "--engines"] => engines::run(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
-        ["bench"] => tables::bench(false),
-        ["bench", "--quick"] => tables::bench(true),
+        ["bench", options @ ..] => tables::bench(options),
         // Called by cargo and nextest for each test binary of the second pass; see second_pass.rs.
         [second_pass::RUNNER_TASK, command @ ..] => second_pass::become_user(command),
         [] | ["help" | "--help" | "-h"] => {

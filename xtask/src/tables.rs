@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: builds as users build, measures, and writes the tables into `docs/performance.md`.
+//! `cargo xtask bench`: builds as users build, measures, and writes tables and picture into `docs/`.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -9,16 +10,19 @@ use crate::report;
 use crate::stage::{Stages, cargo_command};
 
 const DOCUMENT: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
-const END: &str = "<!-- written by `cargo xtask bench`: end -->";
+const PICTURE: &str = "docs/performance.svg";
+const BEGIN: &str = "<!-- written by `cargo xtask bench --write`: begin -->";
+const END: &str = "<!-- written by `cargo xtask bench --write`: end -->";
 
-/// Enough that the 99th percentile is not one accident.
-const ROUNDS: &str = "500";
-/// A look while working; nothing is written.
-const QUICK_ROUNDS: &str = "50";
-
-/// Measures; a full run replaces the tables of the document, a quick one prints them.
-pub(crate) fn bench(quick: bool) -> Result<()> {
+/// Measures and prints the tables; with `--write` they replace those of the document, and the picture beside it.
+pub(crate) fn bench(options: &[&str]) -> Result<()> {
+    if options == ["--inner"] {
+        return inner();
+    }
+    let write = options.contains(&"--write");
+    if write && options.len() > 1 {
+        bail!("what is kept is a whole run: no {} with --write", options.join(" "));
+    }
     let metadata = Metadata::members_only()?;
     let stages = Stages::new(&metadata.target_directory)?;
     for (name, package) in [("build ringfence", "ringfence-cli"), ("build bench", "ringfence-bench")] {
@@ -26,18 +30,32 @@ pub(crate) fn bench(quick: bool) -> Result<()> {
         stages.command(name, &mut build, |_| String::new())?;
     }
     let release = metadata.target_directory.join("release");
-    let mut measure = std::process::Command::new(release.join("ringfence-bench"));
-    measure.arg(release.join("ringfence")).arg(if quick { QUICK_ROUNDS } else { ROUNDS });
+    let mut measure = Command::new(release.join("ringfence-bench"));
+    measure.arg(release.join("ringfence"));
+    if write {
+        measure.arg("--picture").arg(metadata.workspace_root.join(PICTURE));
+    } else {
+        measure.args(options);
+    }
     let tables = stages.command("measure", &mut measure, |_| String::new())?;
     report::say(&tables);
-    if !quick {
-        write(&metadata.workspace_root.join(DOCUMENT), &tables)?;
-        report::say(&format!("written into {DOCUMENT}"));
+    if write {
+        replace(&metadata.workspace_root.join(DOCUMENT), &tables)?;
+        report::say(&format!("written into {DOCUMENT} and {PICTURE}"));
     }
     Ok(())
 }
 
-fn write(path: &Path, tables: &str) -> Result<()> {
+/// What becomes of output between a backend and a model, piece by piece in one process.
+fn inner() -> Result<()> {
+    let mut bench = cargo_command(&["bench", "--package", "ringfence-toolset", "--bench", "inner"]);
+    if !bench.status().context("start cargo bench")?.success() {
+        bail!("the inner benches failed");
+    }
+    Ok(())
+}
+
+fn replace(path: &Path, tables: &str) -> Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     std::fs::write(path, replaced(&text, tables)?).with_context(|| format!("write {}", path.display()))
 }

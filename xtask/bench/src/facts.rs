@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::peers::{Peers, first_line};
+use crate::cases::Bench;
+use crate::peers::first_line;
 
 /// Returns the load before anything was measured: a busy machine explains odd numbers.
 pub(crate) fn load() -> String {
@@ -12,26 +13,30 @@ pub(crate) fn load() -> String {
 }
 
 /// Returns the paragraph above the tables.
-pub(crate) fn describe(binary: &Path, peers: &Peers, rounds: usize, load: &str) -> String {
+pub(crate) fn describe(bench: &Bench, load: &str) -> String {
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned());
     let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     let kernel = read("/proc/sys/kernel/osrelease");
-    let limits =
-        match (Path::new("/sys/fs/cgroup/cgroup.controllers").exists(), Path::new("/sys/fs/cgroup").exists())
-        {
-            (true, _) => "v2",
-            (false, true) => "v1",
-            (false, false) => "none",
-        };
+    let mounted = |path: &str| Path::new("/sys/fs/cgroup").join(path).exists();
+    let limits = match (mounted("cgroup.controllers"), mounted("unified/cgroup.procs"), mounted("")) {
+        (true, ..) => "v2",
+        (false, true, _) => "v1 with v2 beside it",
+        (false, false, true) => "v1",
+        (false, false, false) => "none",
+    };
     let identity = match field("/proc/self/status", "Uid").unwrap_or_default().split_whitespace().nth(1) {
         Some("0") => "root",
         _ => "an ordinary user",
     };
-    let mut versions = vec![first_line(Command::new(binary).arg("--version")).unwrap_or_default()];
-    versions.extend(peers.versions());
+    // Field 19 of the whole line; what is after the name starts with field 3.
+    let stat = read("/proc/self/stat");
+    let nice =
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(16)).unwrap_or("unknown");
+    let mut versions = vec![first_line(Command::new(&bench.binary).arg("--version")).unwrap_or_default()];
+    versions.extend(bench.peers.versions());
     format!(
-        "{rounds} interleaved rounds, as {identity}, on Linux {kernel}, {processors} processors ({model}), {memory}, \
+        "Interleaved rounds as {identity} with nice value {nice}, on Linux {kernel}, {processors} processors ({model}), {memory}, \
          control groups {limits}; load before: {load}. {}.",
         versions.join(", ")
     )

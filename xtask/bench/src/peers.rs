@@ -1,184 +1,305 @@
 //! The other programs: how each is asked for the same thing, as closely as it can do it.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
+
+use crate::room::Room;
 
 /// What merged-usr systems have as links at the root.
 const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64"];
 
-/// What is installed here.
+/// What is installed here, and what is not.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    pub(crate) bwrap: Option<PathBuf>,
-    pub(crate) runc: Option<Runc>,
+    pub(crate) peers: Vec<Peer>,
+    /// One sentence for each that is missing.
     pub(crate) absent: Vec<String>,
+    // Dropped last: the peers' containers are in it.
+    _folder: Folder,
+}
+
+/// Another program, as the commands that do the job with it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// What it is asked for, for the table.
+    pub(crate) job: &'static str,
+    /// Takes part in each so-many-th round: the slow ones would make the run long.
+    pub(crate) every: usize,
+    once: Vec<String>,
+    living: Option<LivingCommands>,
+    room: Rc<Room>,
+}
+
+#[derive(Debug)]
+struct LivingCommands {
+    start: Vec<String>,
+    exec: Vec<String>,
+    stop: Vec<String>,
 }
 
 impl Peers {
-    /// Looks for the peers and tries each once.
+    /// Looks for the peers and tries each.
     pub(crate) fn find() -> Result<Self> {
+        let folder = Folder::new()?;
+        let here = Rc::new(Room::Here);
+        let hidden = Room::hidden().ok().map(Rc::new);
+        let mut peers = Vec::new();
         let mut absent = Vec::new();
-        let bwrap = find("bwrap").filter(|path| match timed(&mut bwrap_command(path)) {
-            Ok(_) => true,
-            Err(error) => {
-                absent.push(format!("bwrap: {error:#}"));
-                false
+        type Make = fn(String, &Path) -> Result<Peer>;
+        let known: [(&str, &str, Make); 4] = [
+            ("bwrap", "bubblewrap", bwrap),
+            ("crun", "crun", crun),
+            ("runc", "runc", runc),
+            ("podman", "podman", podman),
+        ];
+        for (name, package, make) in known {
+            let Some(program) = find(name) else {
+                absent.push(format!(
+                    "Not measured: {name}, which is not installed (Debian package {package})."
+                ));
+                continue;
+            };
+            let mut peer = make(program, &folder.0)?;
+            let mut tried = peer.try_in(&here);
+            if let (Err(_), Some(hidden)) = (&tried, &hidden) {
+                tried = peer.try_in(hidden);
             }
-        });
-        if bwrap.is_none() && absent.is_empty() {
-            absent.push("bwrap: it is not installed (Debian package bubblewrap)".to_owned());
-        }
-        let runc = match find("runc") {
-            None => {
-                absent.push("runc: it is not installed (Debian package runc)".to_owned());
-                None
-            }
-            Some(program) => {
-                let runc = Runc::new(program)?;
-                match runc.run_once() {
-                    Ok(_) => Some(runc),
-                    Err(error) => {
-                        absent.push(format!("runc: {error:#}"));
-                        None
-                    }
+            match tried {
+                Ok(()) => peers.push(peer),
+                Err(error) => {
+                    absent.push(format!("Not measured: {name}, which does not run here: {error:#}."))
                 }
             }
-        };
-        Ok(Self { bwrap, runc, absent })
+        }
+        Ok(Self { peers, absent, _folder: folder })
     }
 
-    /// Returns the first line of each peer's version.
+    /// Returns the first line of each peer's version, and what was done to make it run.
     pub(crate) fn versions(&self) -> Vec<String> {
-        let programs = [self.bwrap.as_deref(), self.runc.as_ref().map(|runc| runc.program.as_path())];
-        programs
-            .into_iter()
-            .flatten()
-            .filter_map(|program| first_line(Command::new(program).arg("--version")))
-            .collect()
+        let version = |peer: &Peer| {
+            let version = first_line(Command::new(&peer.once[0]).arg("--version"))?;
+            let hidden = matches!(*peer.room, Room::Hidden(_));
+            Some(version + if hidden { " (control groups v2 hidden from it)" } else { "" })
+        };
+        self.peers.iter().filter_map(version).collect()
     }
 }
 
-/// Returns bubblewrap with everything it can isolate, and the same view: system directories read-only, private /proc,
-/// /dev and /tmp.
-pub(crate) fn bwrap_command(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.args(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
-    command.args(["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]);
-    for link in ROOT_LINKS {
-        if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
-            command.arg("--symlink").arg(target).arg(Path::new("/").join(link));
-        }
-    }
-    command.arg("true");
-    command
-}
-
-/// runc, with a bundle made for it.
-#[derive(Debug)]
-pub(crate) struct Runc {
-    program: PathBuf,
-    folder: PathBuf,
-}
-
-impl Runc {
-    fn new(program: PathBuf) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("ringfence-bench-runc-{}", std::process::id()));
-        let runc = Self { program, folder };
-        runc.bundle("true", &["true"])?;
-        runc.bundle("sleep", &["sleep", "infinity"])?;
-        Ok(runc)
+impl Peer {
+    /// Does everything once. What works at the second try works.
+    fn try_in(&mut self, room: &Rc<Room>) -> Result<()> {
+        self.room = Rc::clone(room);
+        let attempt = || self.once().and_then(|_| self.start().map(drop));
+        attempt().or_else(|_| attempt())
     }
 
-    /// Makes a bundle whose root shows the host's /usr, and which has every namespace and no network.
-    fn bundle(&self, name: &str, command: &[&str]) -> Result<()> {
-        let bundle = self.folder.join(name);
-        let root = bundle.join("rootfs");
-        for folder in ["usr", "proc", "dev", "sys", "tmp"] {
-            fs::create_dir_all(root.join(folder)).with_context(|| format!("create {}", root.display()))?;
-        }
-        for link in ROOT_LINKS {
-            if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
-                symlink(target, root.join(link))?;
-            }
-        }
-        timed(Command::new(&self.program).args(["spec", "--bundle"]).arg(&bundle)).context("runc spec")?;
-        let path = bundle.join("config.json");
-        let mut config: Value = serde_json::from_slice(&fs::read(&path)?)?;
-        config["process"]["terminal"] = json!(false);
-        config["process"]["args"] = json!(command);
-        let mounts = config["mounts"].as_array_mut().context("runc spec wrote no mounts")?;
-        mounts.push(json!({
-            "destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro", "nosuid", "nodev"]
-        }));
-        fs::write(&path, serde_json::to_vec(&config)?)?;
-        Ok(())
+    /// Runs `true` in a sandbox or container of its own, from nothing to nothing.
+    pub(crate) fn once(&self) -> Result<Duration> {
+        self.room.time(&self.once)
     }
 
-    fn command<I: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg("--root").arg(self.folder.join("state")).args(arguments);
-        command
-    }
-
-    /// Runs `true` in a container of its own, from nothing to nothing.
-    pub(crate) fn run_once(&self) -> Result<Duration> {
-        let id = format!("ringfence-bench-{}", std::process::id());
-        timed(self.command(["run", "--bundle"]).arg(self.folder.join("true")).arg(id))
-    }
-
-    /// Starts a container that lives until the returned value is dropped.
-    pub(crate) fn start(&self) -> Result<Living<'_>> {
-        let id = format!("ringfence-bench-living-{}", std::process::id());
-        timed(self.command(["run", "--detach", "--bundle"]).arg(self.folder.join("sleep")).arg(&id))?;
-        Ok(Living { runc: self, id })
+    /// Starts a container that lives until the returned value is dropped; none where the peer has no such thing.
+    pub(crate) fn start(&self) -> Result<Option<Living<'_>>> {
+        let Some(commands) = &self.living else { return Ok(None) };
+        self.room.time(&commands.start)?;
+        let living = Living { peer: self, commands };
+        living.exec()?;
+        Ok(Some(living))
     }
 }
 
-impl Drop for Runc {
-    fn drop(&mut self) {
-        // A leftover in the temporary folder would harm nobody.
-        drop(fs::remove_dir_all(&self.folder));
-    }
-}
-
-/// A running container of runc.
+/// A running container.
 #[derive(Debug)]
 pub(crate) struct Living<'a> {
-    runc: &'a Runc,
-    id: String,
+    pub(crate) peer: &'a Peer,
+    commands: &'a LivingCommands,
 }
 
 impl Living<'_> {
-    pub(crate) fn exec_true(&self) -> Result<Duration> {
-        timed(&mut self.runc.command(["exec", &self.id, "true"]))
+    /// Runs `true` in it.
+    pub(crate) fn exec(&self) -> Result<Duration> {
+        self.peer.room.time(&self.commands.exec)
     }
 }
 
 impl Drop for Living<'_> {
     fn drop(&mut self) {
-        // Reported by the next run of runc if it fails; there is nobody to tell here.
-        drop(timed(&mut self.runc.command(["delete", "--force", &self.id])));
+        // There is nobody to tell here; the next run of the peer complains.
+        drop(self.peer.room.time(&self.commands.stop));
     }
 }
 
-/// Runs a command to its end and returns how long that took; an exit status other than 0 is an error.
-pub(crate) fn timed(command: &mut Command) -> Result<Duration> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let begun = Instant::now();
-    let status = command.status();
-    let took = begun.elapsed();
-    let status = status.with_context(|| format!("start {}", command.get_program().display()))?;
-    if !status.success() {
-        bail!("{} ended with {status}", command.get_program().display());
+/// bubblewrap with everything it can isolate, and the same view: system directories read-only, private /proc, /dev and
+/// /tmp. It keeps nothing alive for a second command.
+fn bwrap(program: String, _folder: &Path) -> Result<Peer> {
+    let mut once =
+        words(&[&program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
+    once.extend(words(&["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]));
+    for (link, target) in root_links() {
+        once.extend(words(&["--symlink", &target, &format!("/{link}")]));
     }
-    Ok(took)
+    once.push("true".to_owned());
+    Ok(Peer {
+        name: "bwrap",
+        job: "all namespaces, proc, dev, tmp, /usr read-only",
+        every: 1,
+        once,
+        living: None,
+        room: Rc::new(Room::Here),
+    })
+}
+
+fn crun(program: String, folder: &Path) -> Result<Peer> {
+    oci("crun", program, folder, 1)
+}
+
+fn runc(program: String, folder: &Path) -> Result<Peer> {
+    oci("runc", program, folder, 2)
+}
+
+/// An engine that runs bundles: one whose root shows the host's /usr, with every namespace and no network.
+fn oci(name: &'static str, program: String, folder: &Path, every: usize) -> Result<Peer> {
+    let bundle = |which: &str, command: &[&str]| -> Result<String> {
+        let bundle = folder.join(name).join(which);
+        root(&bundle.join("rootfs"))?;
+        // It writes into the current directory, whatever else the options of the engine are.
+        let status = Command::new(&program).arg("spec").current_dir(&bundle).stdin(Stdio::null()).status();
+        status.with_context(|| format!("{name} spec"))?;
+        let path = bundle.join("config.json");
+        let mut config: Value =
+            serde_json::from_slice(&fs::read(&path).context("read the engine's own spec")?)?;
+        config["process"]["terminal"] = json!(false);
+        config["process"]["args"] = json!(command);
+        let mapping = json!([{"containerID": 0, "hostID": 100_000, "size": 65_536}]);
+        config["linux"]["uidMappings"] = mapping.clone();
+        config["linux"]["gidMappings"] = mapping;
+        let kinds = ["pid", "network", "ipc", "uts", "mount", "user", "cgroup"];
+        config["linux"]["namespaces"] = kinds.map(|kind| json!({"type": kind})).into();
+        let mounts = config["mounts"].as_array_mut().context("the engine's own spec has no mounts")?;
+        mounts.push(json!({
+            "destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro", "nosuid", "nodev"]
+        }));
+        mounts.push(json!({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev"]}));
+        fs::write(&path, serde_json::to_vec(&config)?)?;
+        Ok(bundle.to_string_lossy().into_owned())
+    };
+    let state = folder.join(name).join("state").to_string_lossy().into_owned();
+    let engine = |rest: &[&str]| words(&[&[&program, "--root", &state], rest].concat());
+    let (once, living) = (bundle("once", &["true"])?, bundle("living", &["sleep", "infinity"])?);
+    // Engines name control groups after it.
+    let id = format!("ringfence-bench-{name}-{}", std::process::id());
+    let living_id = format!("{id}-living");
+    Ok(Peer {
+        name,
+        job: "the same in a bundle made before",
+        every,
+        once: engine(&["run", "--bundle", &once, &id]),
+        living: Some(LivingCommands {
+            start: engine(&["run", "--detach", "--bundle", &living, &living_id]),
+            exec: engine(&["exec", &living_id, "true"]),
+            stop: engine(&["delete", "--force", &living_id]),
+        }),
+        room: Rc::new(Room::Here),
+    })
+}
+
+/// podman on a root folder instead of an image, with a storage of its own, so that it leaves nothing behind.
+fn podman(program: String, folder: &Path) -> Result<Peer> {
+    let folder = folder.join("podman");
+    root(&folder.join("rootfs"))?;
+    // podman mounts these, and may not make them in a folder of another user.
+    for file in ["etc/hosts", "etc/hostname", "etc/resolv.conf", "run/.containerenv"] {
+        let file = folder.join("rootfs").join(file);
+        fs::create_dir_all(file.parent().context("a folder for podman's files")?)?;
+        fs::write(file, "")?;
+    }
+    let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let (storage, state, root) = (at("storage"), at("state"), at("rootfs"));
+    let engine = |rest: &[&str]| {
+        let common = [
+            "--root",
+            &storage,
+            "--runroot",
+            &state,
+            "--storage-driver",
+            "vfs",
+            "--cgroup-manager",
+            "cgroupfs",
+        ];
+        words(&[&[program.as_str()], &common[..], rest].concat())
+    };
+    // The limits of open files and processes are podman's own choice, and more than this user may set everywhere.
+    let options = [
+        ["--network", "none"],
+        ["--cap-drop", "all"],
+        ["--uidmap", "0:100000:65536"],
+        ["--ulimit", "nofile=1024:1024"],
+        ["--ulimit", "nproc=1024:1024"],
+        ["--volume", "/usr:/usr:ro"],
+        ["--rootfs", &root],
+    ]
+    .concat();
+    Ok(Peer {
+        name: "podman",
+        job: "`run --rm --rootfs`, otherwise the same",
+        every: 10,
+        once: engine(&[&["run", "--rm"], &options[..], &["true"]].concat()),
+        living: Some(LivingCommands {
+            start: engine(
+                &[&["run", "--detach", "--name", "living"], &options[..], &["sleep", "infinity"]].concat(),
+            ),
+            exec: engine(&["exec", "living", "true"]),
+            stop: engine(&["rm", "--force", "--time", "0", "living"]),
+        }),
+        room: Rc::new(Room::Here),
+    })
+}
+
+/// Makes the root folder of a container.
+fn root(root: &Path) -> Result<()> {
+    for folder in ["usr", "proc", "dev", "sys", "tmp"] {
+        fs::create_dir_all(root.join(folder)).with_context(|| format!("create {}", root.display()))?;
+    }
+    for (link, target) in root_links() {
+        symlink(target, root.join(link))?;
+    }
+    Ok(())
+}
+
+fn root_links() -> impl Iterator<Item = (&'static str, String)> {
+    let target = |link: &str| fs::read_link(Path::new("/").join(link));
+    ROOT_LINKS.iter().filter_map(move |&link| Some((link, target(link).ok()?.to_string_lossy().into_owned())))
+}
+
+/// A temporary folder that goes when it is dropped.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("ringfence-bench-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A leftover in the temporary folder would harm nobody.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 /// Returns the first line that a command prints.
@@ -187,8 +308,9 @@ pub(crate) fn first_line(command: &mut Command) -> Option<String> {
     String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+fn find(program: &str) -> Option<String> {
     let path = std::env::var_os("PATH")?;
     let extra = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(extra).map(|folder| folder.join(program)).find(|path| path.is_file())
+    let mut candidates = std::env::split_paths(&path).chain(extra).map(|folder| folder.join(program));
+    candidates.find(|path| path.is_file()).map(|path| path.to_string_lossy().into_owned())
 }
