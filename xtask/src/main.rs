@@ -3,8 +3,10 @@
 //! `cargo xtask test` is the only gate, and `.ci/run` calls exactly it. Nothing here is compiled into the product, and
 //! nothing of the product is compiled into this, so a broken crate cannot keep the tasks from saying so.
 
+mod clients;
 mod deps;
 mod engines;
+mod environments;
 mod machines;
 mod metadata;
 mod programs;
@@ -25,8 +27,10 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 Usage: cargo xtask TASK
 
-  test             everything that must hold: format, import arrows, licences, lints, docs, tests as root and as a user
+  test             everything that must hold: format, import arrows, licences, lints, docs, tests as root and as a user, MCP
+                   with its official clients
   test --quick     the inner loop: format, import arrows, lints, tests
+  test --clients   of all that, MCP with its official clients
   test --machines [bookworm|trixie]
                    the local backend's tests and `ringfence doctor` on emulated Debian 12 and 13 machines, or on one of
                    them; about twenty minutes for each
@@ -53,6 +57,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["test"] => test::full(),
         ["test", "--quick"] => test::quick(),
+        ["test", "--clients"] => clients::alone(),
         ["test", "--machines", wanted @ ..] => machines::run(wanted),
         ["test", "--engines"] => engines::run(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
