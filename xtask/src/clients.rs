@@ -1,6 +1,7 @@
 //! `ringfence mcp` as real clients of the protocol see it: the official Python and TypeScript clients and the Inspector.
 //!
 //! What is checked stands in `xtask/clients/`, a script for each client. Here their packages are installed and they are run.
+//! The coding agents themselves, 1.2 GB of packages, are not in the default run.
 
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,22 @@ pub(crate) fn check(stages: &Stages, metadata: &Metadata) -> Result<()> {
 /// `cargo xtask test --clients`: the same alone, against a program built for it.
 pub(crate) fn alone() -> Result<()> {
     with_program(check)
+}
+
+/// `cargo xtask test --agents`: the agents, each with a scripted model on loopback and no other network.
+pub(crate) fn agents() -> Result<()> {
+    with_program(|stages, metadata| {
+        let scripts = metadata.workspace_root.join("xtask/clients");
+        let folder = metadata.target_directory.join("clients/agents");
+        let environments = install(stages, &scripts.join("agents"), &folder)?;
+        for agent in ["claude", "codex", "opencode"] {
+            let mut command = environments.command(environments.python())?;
+            command.arg(scripts.join("agents.py")).arg(program(metadata));
+            command.arg(environments.node_folder()).arg(agent);
+            stages.command(agent, &mut command, passed)?;
+        }
+        Ok(())
+    })
 }
 
 fn with_program(checks: impl FnOnce(&Stages, &Metadata) -> Result<()>) -> Result<()> {

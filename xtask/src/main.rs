@@ -35,6 +35,7 @@ Usage: cargo xtask TASK
                    the local backend's tests and `ringfence doctor` on emulated Debian 12 and 13 machines, or on one of
                    them; about twenty minutes for each
   test --engines   inside containers of a Docker daemon started for it: works, or refuses and says what to change
+  test --agents    Claude Code, Codex and opencode with `ringfence mcp` and a scripted model: 1.2 GB of packages, a minute
   deps             the import arrows, the home of `unsafe`, and who reads the environment
   bench [--quick] [--only CASES]
                    measures against the peers installed here: about two minutes, with --quick half a minute
@@ -58,6 +59,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test"] => test::full(),
         ["test", "--quick"] => test::quick(),
         ["test", "--clients"] => clients::alone(),
+        ["test", "--agents"] => clients::agents(),
         ["test", "--machines", wanted @ ..] => machines::run(wanted),
         ["test", "--engines"] => engines::run(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
