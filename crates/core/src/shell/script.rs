@@ -270,11 +270,13 @@ impl Script {
         self.text(&format!("{variable}=$(printf '{literal}.')\n{variable}=${{{variable}%.}}\n"))
     }
 
-    /// Returns the command: a clean shell in the place of the one that reads this.
+    /// Returns the command: a clean shell in the place of the one that reads this. Elsewhere `exec` passes by functions; in zsh
+    /// it would start a profile's.
     pub(super) fn command(&self) -> String {
         let body = self.body.replace('\'', r"'\''");
         format!(
-            "PATH=/usr/bin:/bin:/usr/sbin:/sbin; export PATH; exec env -i PATH=\"$PATH\" LC_ALL=C sh -c '{body}'"
+            "PATH=/usr/bin:/bin:/usr/sbin:/sbin; export PATH; unset -f env 2>/dev/null; \
+             exec env -i PATH=\"$PATH\" LC_ALL=C sh -c '{body}'"
         )
     }
 }
