@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -295,8 +296,15 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A leftover in the temporary folder would harm nobody.
-        drop(fs::remove_dir_all(&self.0));
+        // podman cleans up behind its back, in files that it makes anew if need be: until nothing comes back.
+        for _ in 0..20 {
+            // A leftover in the temporary folder would harm nobody.
+            drop(fs::remove_dir_all(&self.0));
+            sleep(Duration::from_millis(50));
+            if !self.0.exists() {
+                break;
+            }
+        }
     }
 }
 
