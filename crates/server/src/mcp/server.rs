@@ -9,7 +9,8 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult, ConstString,
     ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    PaginatedRequestParams, PingRequestMethod, ProtocolVersion, ServerCapabilities, ServerConfig,
+    SubscriptionFilter, Tool,
 };
 use rmcp::service::{QuitReason, RequestContext, RoleServer, ServerInitializeError, ServiceExt};
 use serde_json::Value;
@@ -125,6 +126,14 @@ impl Inner {
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         self.inner.info.clone()
+    }
+
+    /// Answers where the protocol has it: it was dropped from revision 2026-07-28.
+    async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        if context.meta.protocol_version().is_some() {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, PingRequestMethod::VALUE, None));
+        }
+        Ok(())
     }
 
     async fn list_tools(

@@ -56,6 +56,15 @@ async fn an_unknown_version_is_answered_with_those_that_are_known() {
 }
 
 #[tokio::test]
+async fn ping_is_answered_where_the_protocol_still_has_it() {
+    let mut legacy = Client::legacy(ToolsetConfig::new()).await;
+    assert_eq!(legacy.request("ping", json!({})).await["result"], json!({}));
+    let mut modern = Client::modern(ToolsetConfig::new());
+    modern.request("tools/list", json!({})).await;
+    assert_eq!(modern.request("ping", json!({})).await["error"], json!({"code": -32601, "message": "ping"}));
+}
+
+#[tokio::test]
 async fn a_client_may_ask_for_versions_and_then_shake_hands() {
     let mut client = Client::modern(ToolsetConfig::new());
     client.request("server/discover", json!({})).await;
