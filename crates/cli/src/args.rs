@@ -32,11 +32,11 @@ enum RunCommand {
     Run(Box<RunArgs>),
 }
 
-/// Checks arguments of `ringfence mcp` that a client will give it later.
-pub(crate) fn check_mcp(arguments: &[String]) -> Result<(), clap::Error> {
+/// Parses arguments of `ringfence mcp` that a client will give it later.
+pub(crate) fn parse_mcp(arguments: &[String]) -> Result<Box<McpArgs>, clap::Error> {
     let words = ["ringfence", "mcp"].into_iter().chain(arguments.iter().map(String::as_str));
     match Cli::try_parse_from(words)?.command {
-        Command::Mcp(args) if args.command.is_none() => Ok(()),
+        Command::Mcp(args) if args.command.is_none() => Ok(args),
         _ => Err(clap::Error::raw(clap::error::ErrorKind::UnknownArgument, "they are another subcommand\n")),
     }
 }

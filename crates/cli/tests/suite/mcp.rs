@@ -195,7 +195,7 @@ fn install_prints_instead_where_asked() {
     let path = call.cwd().join("../home").canonicalize().unwrap().join(".codex/config.toml");
     let done = call.done();
     let entry = format!(
-        "[mcp_servers.ringfence]\ncommand = \"{}\"\nargs = [\"mcp\"]\n",
+        "[mcp_servers.ringfence]\ncommand = \"{}\"\nargs = [\"mcp\"]\ntool_timeout_sec = 330\n",
         env!("CARGO_BIN_EXE_ringfence")
     );
     done.assert(0, &entry, &format!("ringfence: this goes into {}\n", path.display()));

@@ -1,6 +1,7 @@
 //! What each client calls things and where it keeps them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::edit::{Place, Value};
 use crate::args::{Client, Scope};
@@ -20,7 +21,13 @@ pub(super) struct Entry {
     pub(super) name: String,
     pub(super) command: String,
     pub(super) arguments: Vec<String>,
+    /// The longest time that a command gets.
+    pub(super) longest: Duration,
 }
+
+/// How much longer than its longest command a call may take: a sandbox may have to be created before it, and processes to be
+/// ended after it.
+const AROUND_A_COMMAND: Duration = Duration::from_secs(30);
 
 impl Entry {
     /// Returns the keys of the entry as the client calls them.
@@ -34,7 +41,12 @@ impl Entry {
                 ("command", command),
                 ("args", Value::List(words)),
             ],
-            Client::Codex => vec![("command", command), ("args", Value::List(words))],
+            Client::Codex => vec![
+                ("command", command),
+                ("args", Value::List(words)),
+                // It waits for 300 s otherwise, exactly as long as a command gets: what that had printed would be lost.
+                ("tool_timeout_sec", Value::AtLeast((self.longest + AROUND_A_COMMAND).as_secs())),
+            ],
             Client::Opencode => {
                 words.insert(0, self.command.clone());
                 vec![
@@ -96,8 +108,10 @@ fn project_folder() -> Result<PathBuf> {
 }
 
 /// Returns what the person does next.
-pub(super) fn next_step(client: Client) -> &'static str {
+pub(super) fn next_step(client: Client, scope: Option<Scope>) -> &'static str {
     match client {
+        // Claude Code asks only about servers that came with a project.
+        Client::Claude if scope == Some(Scope::User) => "`claude mcp list` shows whether it connects.",
         Client::Claude => {
             "Start claude there and approve the server; `claude mcp list` shows whether it connects."
         }

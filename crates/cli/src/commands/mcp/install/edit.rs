@@ -17,6 +17,15 @@ pub(super) enum Value {
     Text(String),
     List(Vec<String>),
     Flag(bool),
+    /// A number; one that is there and is no smaller stays.
+    AtLeast(u64),
+}
+
+impl Value {
+    /// Whether the number that is there will do.
+    fn is_met_by(&self, now: Option<f64>) -> bool {
+        matches!((self, now), (Self::AtLeast(least), Some(now)) if now >= *least as f64)
+    }
 }
 
 /// What became of the text.
@@ -89,7 +98,8 @@ fn update_json(entry: &CstObject, fields: &[(&'static str, Value)]) -> Change {
         match entry.get(key) {
             Some(property) => {
                 let now = property.value().and_then(|node| node.to_serde_value());
-                if now != Some(serde_value(value)) {
+                let met = value.is_met_by(now.as_ref().and_then(serde_json::Value::as_f64));
+                if !met && now != Some(serde_value(value)) {
                     property.set_value(json_value(value));
                     change = Change::Updated;
                 }
@@ -110,6 +120,7 @@ fn json_value(value: &Value) -> CstInputValue {
             CstInputValue::Array(words.iter().cloned().map(CstInputValue::String).collect())
         }
         Value::Flag(flag) => CstInputValue::Bool(*flag),
+        Value::AtLeast(number) => CstInputValue::Number(number.to_string()),
     }
 }
 
@@ -118,6 +129,7 @@ fn serde_value(value: &Value) -> serde_json::Value {
         Value::Text(text) => text.as_str().into(),
         Value::List(words) => words.as_slice().into(),
         Value::Flag(flag) => (*flag).into(),
+        Value::AtLeast(number) => (*number).into(),
     }
 }
 
@@ -135,8 +147,10 @@ fn in_toml(
     let entry = entry.as_table_like_mut().ok_or_else(|| format!("{section}.{name} is not a table"))?;
     let mut change = if existed { Change::None } else { Change::Added };
     for (key, wanted) in fields {
+        let now = entry.get(key);
+        let met = wanted.is_met_by(now.and_then(number));
         let wanted = toml_value(wanted);
-        let same = entry.get(key).is_some_and(|now| plain(now) == plain(&wanted));
+        let same = met || now.is_some_and(|now| plain(now) == plain(&wanted));
         if same {
             continue;
         }
@@ -170,7 +184,13 @@ fn toml_value(wanted: &Value) -> Item {
         Value::Text(text) => value(text),
         Value::List(words) => value(words.iter().collect::<toml_edit::Array>()),
         Value::Flag(flag) => value(*flag),
+        Value::AtLeast(number) => value(i64::try_from(*number).unwrap_or(i64::MAX)),
     }
+}
+
+fn number(item: &Item) -> Option<f64> {
+    let value = item.as_value()?;
+    value.as_float().or_else(|| value.as_integer().map(|number| number as f64))
 }
 
 /// Returns what a value says, without blanks and comments.

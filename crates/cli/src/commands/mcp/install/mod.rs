@@ -5,6 +5,9 @@ mod edit;
 mod replace;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence::toolset::DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS;
 
 use self::clients::Entry;
 use self::edit::Change;
@@ -21,13 +24,21 @@ const SETTINGS_LIMIT_BYTES: u64 = 64 << 20;
 
 /// Writes or prints the settings and returns the exit status.
 pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
-    args::check_mcp(&args.arguments).map_err(|error| {
+    let served = args::parse_mcp(&args.arguments).map_err(|error| {
         let text = error.render().to_string();
         let text = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
         Failure::new(format!("the arguments behind `--`: {text}")).hint("`ringfence mcp --help` lists them")
     })?;
     let settings = clients::settings_of(args.client, args.scope, environment)?;
-    let entry = Entry { name: args.name.clone(), command: own_path()?, arguments: args.arguments.clone() };
+    let entry = Entry {
+        name: args.name.clone(),
+        command: own_path()?,
+        arguments: args.arguments.clone(),
+        longest: served
+            .toolset
+            .max_command_timeout
+            .map_or(Duration::from_secs_f64(DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS), |timeout| timeout.get()),
+    };
     if args.print {
         console::notice(&format!("this goes into {}", settings.path.display()));
         let (text, _) = edit::with_entry("", &settings.place, &entry.fields(args.client), &entry.name)
@@ -42,7 +53,7 @@ pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
         Change::Updated => format!("updated {} in {}\n", entry.name, settings.path.display()),
         Change::None => format!("{} is in {} already\n", entry.name, settings.path.display()),
     };
-    told.push_str(clients::next_step(args.client));
+    told.push_str(clients::next_step(args.client, args.scope));
     told.push('\n');
     print(&told, exit::OK, None)
 }

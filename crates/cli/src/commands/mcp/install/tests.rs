@@ -1,15 +1,17 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
 
-use super::clients::Entry;
+use super::clients::{Entry, next_step};
 use super::edit::{Change, Place, with_entry};
 use super::write;
-use crate::args::Client;
+use crate::args::{Client, Scope};
 
 fn entry(arguments: &[&str]) -> Entry {
     Entry {
         name: "box".to_owned(),
         command: "/bin/ringfence".to_owned(),
         arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+        longest: Duration::from_secs(300),
     }
 }
 
@@ -36,7 +38,7 @@ fn each_client_gets_its_own_form() {
     );
     assert_eq!(
         added(Client::Codex, Place::Toml("mcp_servers"), "", &[]).0,
-        "[mcp_servers.box]\ncommand = \"/bin/ringfence\"\nargs = [\"mcp\"]\n"
+        "[mcp_servers.box]\ncommand = \"/bin/ringfence\"\nargs = [\"mcp\"]\ntool_timeout_sec = 330\n"
     );
 }
 
@@ -85,8 +87,21 @@ fn an_entry_of_the_same_name_gets_the_command_and_keeps_its_other_keys() {
     assert_eq!(change, Change::Updated);
     assert_eq!(
         after,
-        "[mcp_servers.box]\ncommand = \"/bin/ringfence\" # mine\nstartup_timeout_sec = 20\nargs = [\"mcp\"]\n"
+        "[mcp_servers.box]\ncommand = \"/bin/ringfence\" # mine\nstartup_timeout_sec = 20\nargs = [\"mcp\"]\n\
+         tool_timeout_sec = 330\n"
     );
+}
+
+#[test]
+fn a_longer_time_that_is_there_is_kept() {
+    let entry = |seconds: &str| {
+        format!(
+            "[mcp_servers.box]\ncommand = \"/bin/ringfence\"\nargs = [\"mcp\"]\ntool_timeout_sec = {seconds} # mine\n"
+        )
+    };
+    let after = |before: &str| added(Client::Codex, Place::Toml("mcp_servers"), &entry(before), &[]);
+    assert_eq!(after("600"), (entry("600"), Change::None));
+    assert_eq!(after("60"), (entry("330"), Change::Updated));
 }
 
 #[test]
@@ -142,4 +157,10 @@ fn a_file_that_somebody_else_changes_meanwhile_is_left_alone() {
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_server_of_the_user_needs_no_approval() {
+    assert!(next_step(Client::Claude, None).contains("approve"));
+    assert_eq!(next_step(Client::Claude, Some(Scope::User)), "`claude mcp list` shows whether it connects.");
 }
