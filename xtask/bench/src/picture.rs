@@ -13,12 +13,12 @@ const TOP: f64 = 84.0;
 /// Colours that are legible on white and on black; where the viewer says which it is, better ones.
 const STYLE: &str = "\
 text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#6e7781}\
-.h{font-weight:600;font-size:14px}.ours{font-weight:600;fill:#2478e5}.n{text-anchor:end;font-variant-numeric:tabular-nums}\
+.h{font-weight:600;font-size:14px}text.ours{font-weight:600;fill:#2478e5}.n{text-anchor:end;font-variant-numeric:tabular-nums}\
 .a{text-anchor:middle;font-size:11px}.s{font-size:11px}.g{stroke:#8c959f;stroke-opacity:.3}\
-.l{stroke:#8c959f;stroke-width:2}.l.ours{stroke:#2478e5}.d{fill:#8c959f}.d.ours{fill:#2478e5}\
-.c{fill:none;stroke:#8c959f;stroke-width:1.5}.c.ours{stroke:#2478e5}\
-@media(prefers-color-scheme:light){text{fill:#57606a}.ours{fill:#0969da}}\
-@media(prefers-color-scheme:dark){text{fill:#9da7b3}.ours{fill:#58a6ff}.l.ours,.c.ours{stroke:#58a6ff}.d.ours{fill:#58a6ff}}";
+.l{stroke:#8c959f;stroke-width:2}.d{fill:#8c959f}.c{fill:none;stroke:#8c959f;stroke-width:1.5}\
+.l.ours,.c.ours{stroke:#2478e5}.d.ours{fill:#2478e5}\
+@media(prefers-color-scheme:light){text{fill:#57606a}text.ours,.d.ours{fill:#0969da}.l.ours,.c.ours{stroke:#0969da}}\
+@media(prefers-color-scheme:dark){text{fill:#9da7b3}text.ours,.d.ours{fill:#58a6ff}.l.ours,.c.ours{stroke:#58a6ff}}";
 
 /// The rows that are drawn together.
 struct Panel<'a> {
