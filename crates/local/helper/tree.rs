@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::sys::{Errno, file, process};
 use crate::wire::KILL_MILLIS;
 
-/// More than `/proc/PID/stat` ever has.
+/// More than `/proc/PID/stat` ever has, and than `/proc/PID/status` has before what is looked for.
 const STAT_BYTES: usize = 4 << 10;
 
 /// The first process of the namespace.
@@ -49,6 +49,18 @@ impl Process {
             // It may have ended since: that is as good.
             drop(process::pidfd_send_signal(pidfd.as_fd(), signal));
         }
+    }
+
+    /// The process that traces this one: as long as it lives, nobody else can collect what has ended.
+    fn tracer(&self) -> Option<Self> {
+        let file =
+            file::open(None, format!("/proc/{}/status", self.pid).as_bytes(), libc::O_RDONLY, 0).ok()?;
+        let mut status = vec![0u8; STAT_BYTES];
+        let length = file::read(file.as_fd(), &mut status).ok()?;
+        // The name's own line breaks are escaped there.
+        let lines = status[..length].split(|byte| *byte == b'\n');
+        let tracer = lines.filter_map(|line| line.strip_prefix(b"TracerPid:\t")).next()?;
+        core::str::from_utf8(tracer).ok()?.parse().ok().filter(|pid| *pid > AGENT).and_then(Self::look)
     }
 
     fn is_dying(&self) -> bool {
@@ -134,7 +146,11 @@ fn reap_killed(deadline: u64) -> bool {
             // A killed process that is not reapable yet: give the kernel the processor, then look again.
             Ok(None) => {
                 drop(crate::sys::socket::poll(&mut [], Some(1)));
-                let alive = descendants(deadline).iter().any(|process| !process.is_dying());
+                let left = descendants(deadline);
+                for tracer in left.iter().filter_map(Process::tracer) {
+                    tracer.signal(libc::SIGKILL);
+                }
+                let alive = left.iter().any(|process| !process.is_dying());
                 if alive || process::now_millis() >= deadline {
                     return false;
                 }

@@ -70,6 +70,11 @@ enum Verdict {
         argument: u32,
         values: [u32; 2],
     },
+    /// Fails with EPERM unless the argument is one of these values.
+    OnlyListed {
+        argument: u32,
+        values: &'static [u32],
+    },
     /// Allows local, IPv4, IPv6 and routing-netlink sockets (S19).
     SocketFamilies,
     /// `setrlimit`: a new limit for core dumps is taken without effect (S48).
@@ -88,6 +93,12 @@ enum Verdict {
 /// The agent's number inside.
 const AGENT: u32 = 1;
 
+/// What a process may ask of another one of its sandbox: to stop, to be looked at and to go on, as checkers for memory leaks do. PTRACE_PEEKTEXT,
+/// PEEKDATA, PEEKUSER, CONT, KILL, GETREGS, ATTACH, DETACH, GETSIGINFO, GETREGSET. Never an option: with PTRACE_O_TRACEEXIT two processes that trace
+/// each other wait for one another while they end, and no signal, not even that of their namespace's end, ends them. Never PTRACE_TRACEME, which
+/// would make a shim or the agent the tracer. An unknown high half is an unknown request for the kernel.
+const TRACE_REQUESTS: [u32; 10] = [1, 2, 3, 7, 8, 12, 16, 17, 0x4202, 0x4204];
+
 /// The protocols of IPv4 and IPv6 sockets: default, ICMP, TCP, UDP, ICMPv6, MPTCP. Others would load kernel code by name (S19).
 const INTERNET_PROTOCOLS: [u32; 6] = [0, 1, 6, 17, 58, 262];
 /// What datagram, stream and raw sockets have in common: none of these bits in their type.
@@ -100,7 +111,7 @@ const SETRLIMIT: libc::c_long = libc::SYS_setrlimit;
 const SETRLIMIT: libc::c_long = 164;
 
 /// Calls whose arguments decide.
-const CHECKED: [(libc::c_long, Verdict); 18] = [
+const CHECKED: [(libc::c_long, Verdict); 19] = [
     (libc::SYS_clone, Verdict::ForbidBits { argument: 0, bits: NEW_NAMESPACES }),
     (libc::SYS_unshare, Verdict::ForbidBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME_NAMESPACE }),
     // Its flags lie in memory, where a filter cannot look; libraries fall back to clone.
@@ -111,6 +122,7 @@ const CHECKED: [(libc::c_long, Verdict); 18] = [
     (libc::SYS_ioctl, Verdict::ForbidValues { argument: 1, values: &[0x5412, 0x541c, 0x5423] }),
     // The default, or only asking.
     (libc::SYS_personality, Verdict::OnlyValues { argument: 0, values: [0, 0xffff_ffff] }),
+    (libc::SYS_ptrace, Verdict::OnlyListed { argument: 0, values: &TRACE_REQUESTS }),
     (SETRLIMIT, Verdict::SetLimit),
     (libc::SYS_prlimit64, Verdict::SetLimitOf),
     (libc::SYS_sched_setaffinity, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
@@ -227,6 +239,12 @@ fn decide(verdict: Verdict) -> Vec<Instruction> {
             forbidden,
             give(ALLOW),
         ],
+        Verdict::OnlyListed { argument, values } => {
+            let mut code = vec![load(offset_argument(argument))];
+            code.extend(any_of(values));
+            code.extend([forbidden, give(ALLOW)]);
+            code
+        }
         Verdict::SocketFamilies => {
             let internet = internet_socket();
             let mut code = vec![

@@ -134,6 +134,17 @@ fn s_19_internet_sockets_of_known_types_and_protocols_only() {
 }
 
 #[test]
+fn s_12_tracing_is_looking_and_takes_no_options() {
+    // PTRACE_TRACEME, POKEDATA, SINGLESTEP, OLDSETOPTIONS, SYSCALL, SETOPTIONS, SEIZE, INTERRUPT, LISTEN.
+    for request in [0u64, 5, 9, 21, 24, 0x4200, 0x4206, 0x4207, 0x4208, 0x1_0000_4206] {
+        assert_eq!(call(libc::SYS_ptrace, [request, 0, 0, 0, 0, 0]), fail_with(libc::EPERM), "{request:#x}");
+    }
+    for request in TRACE_REQUESTS {
+        assert_eq!(call(libc::SYS_ptrace, [request.into(), 0, 0, 0, 0, 0]), ALLOW, "{request:#x}");
+    }
+}
+
+#[test]
 fn s_48_the_limit_of_core_dumps_stays() {
     let core = u64::from(libc::RLIMIT_CORE);
     for resource in 0..16u64 {

@@ -1,9 +1,11 @@
 //! Processes: what a command can see, signal, trace and read of its sandbox's own machinery, of the host and of neighbours.
 
-use ringfence_core::{Backend, Ending, SandboxSpec};
+use ringfence_core::{Backend, Ending, GuestPath, SandboxSpec};
 
-use super::security_support::{Canary, Machinery, has_python, inside, is_root, lines, outside, script};
-use super::support::{Box, Said, program, shell};
+use super::security_support::{
+    Canary, Machinery, has_python, inside, is_root, lines, outside, script, skipped,
+};
+use super::support::{Box, Marker, Said, assert_took, program, shell, slowness, timed};
 
 #[tokio::test]
 async fn s_06_no_capability_in_any_set() {
@@ -68,25 +70,35 @@ print('getfd', steal())
     )
 }
 
+/// Whether a user may trace its own descendants only.
+fn yama_forbids() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope != "0\n")
+}
+
 #[tokio::test]
-async fn s_12_nothing_can_be_traced_or_read() {
-    const TEST: &str = "s_12_nothing_can_be_traced_or_read";
+async fn s_12_nothing_of_ours_or_the_hosts_can_be_traced_or_read() {
+    const TEST: &str = "s_12_nothing_of_ours_or_the_hosts_can_be_traced_or_read";
     if !has_python(TEST) {
         return;
     }
     let mut canary = Canary::new();
     let sandbox = Box::new().await;
     let refused = "attach EPERM\nseize EPERM\nreadv EPERM\ngetfd EPERM\n";
-    // The agent, the shim, a sibling of the same user.
+    // The agent and the shim.
     for target in ["1", "os.getppid()"] {
         assert_eq!(inside(&sandbox, &reach(target)).await, refused, "{target}");
     }
     let sibling = "sibling = os.fork()\nif sibling == 0: signal.pause()\n";
     let probe = format!("{sibling}{}\nos.kill(sibling, 9)", reach("sibling"));
-    assert_eq!(inside(&sandbox, &probe).await, refused);
+    // A sibling can be stopped and looked at, as a checker for leaks does, where the host lets a user do that.
+    let yama =
+        std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope != "0\n");
+    let attached = if yama { "attach EPERM\n" } else { "attach ok\n" };
+    let sibling = format!("{attached}seize EPERM\nreadv EPERM\ngetfd EPERM\n");
+    assert_eq!(inside(&sandbox, &probe).await, sibling);
     // A process of the host of the same user has no number here.
     let host = canary.pid().to_string();
-    let expected = "attach EPERM\nseize EPERM\nreadv EPERM\ngetfd ESRCH\n";
+    let expected = "attach ESRCH\nseize EPERM\nreadv EPERM\ngetfd ESRCH\n";
     assert_eq!(inside(&sandbox, &reach(&host)).await, expected);
     // Control: the host lets a parent do all of that to its child.
     let found = lines(&outside(&probe));
@@ -96,6 +108,97 @@ async fn s_12_nothing_can_be_traced_or_read() {
         assert_eq!((found["attach"].as_str(), found["seize"].as_str()), ("ok", "ok"));
     }
     canary.assert_alive();
+}
+
+/// One that holds another in its stop, and the other way round, so that neither goes on without the other.
+#[tokio::test]
+async fn s_12_processes_that_trace_each_other_end_like_all() {
+    const TEST: &str = "s_12_processes_that_trace_each_other_end_like_all";
+    if !has_python(TEST) {
+        return;
+    }
+    let marker = Marker::new();
+    let probe = script(&format!(
+        r"
+PTRACE = {ptrace}
+# Where Yama asks for it: its child may trace this one.
+libc.prctl(0x59616d61, ctypes.c_ulong(2 ** 64 - 1), 0, 0, 0)
+first = os.getpid()
+go, tell = os.pipe()
+other = os.fork()
+if other == 0:
+    os.read(go, 1)
+    # That the other one stops is told by a signal, at which this one stops too: once it has said so.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    assert call(PTRACE, 16, first, 0, 0) == 'ok'
+    os.write(1, b'both\n')
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    signal.pause()
+else:
+    assert call(PTRACE, 16, other, 0, 0) == 'ok'
+    os.waitpid(other, 0)
+    assert call(PTRACE, 7, other, 0, 0) == 'ok'
+    os.write(tell, b'x')
+    signal.pause()
+",
+        ptrace = libc::SYS_ptrace
+    ));
+    let sandbox = Box::new().await;
+    let file = GuestPath::new("/tmp/t.py").unwrap();
+    sandbox.backend.write_file(&sandbox.id, &file, probe.as_bytes()).await.unwrap();
+    let timeout = 2.0 * slowness();
+    let (said, took) = timed(sandbox.run_for(&format!("python3 /tmp/t.py {marker}"), timeout)).await;
+    assert_eq!(said, Said::timed_out("both\n"));
+    assert_took(took, timeout, timeout + 2.5);
+    marker.assert_dead();
+    // And with the sandbox.
+    let command = format!("python3 /tmp/t.py {marker} >/tmp/said & while ! [ -s /tmp/said ]; do :; done");
+    assert_eq!(sandbox.run(&command).await, Said::ok(""));
+    assert_eq!(marker.processes().len(), 2);
+    sandbox.destroy().await;
+    assert!(marker.dies_within(2.0).await);
+}
+
+/// What an earlier command left behind can lay hold of a later one, so that nobody may collect it: then it ends too.
+#[tokio::test]
+async fn s_12_a_command_that_is_held_by_another_ends_in_time_and_so_does_what_holds_it() {
+    const TEST: &str = "s_12_a_command_that_is_held_by_another_ends_in_time_and_so_does_what_holds_it";
+    if !has_python(TEST) {
+        return;
+    }
+    if yama_forbids() {
+        return skipped(TEST, "tracing of processes that are no descendants, which Yama forbids here");
+    }
+    let marker = Marker::new();
+    let probe = script(&format!(
+        r"
+while True:
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            victim = open(f'/proc/{{pid}}/comm').read() == 'sleep\n'
+        except OSError:
+            continue
+        if victim:
+            print(call({}, 16, int(pid), 0, 0), flush=True)
+            signal.pause()
+",
+        libc::SYS_ptrace
+    ));
+    let sandbox = Box::new().await;
+    let file = GuestPath::new("/tmp/t.py").unwrap();
+    sandbox.backend.write_file(&sandbox.id, &file, probe.as_bytes()).await.unwrap();
+    let holder = Marker::new();
+    let hold = format!("python3 /tmp/t.py {holder} >/tmp/said &");
+    assert_eq!(sandbox.run(&hold).await, Said::ok(""));
+    // Long enough for it to start.
+    let timeout = 1.0 * slowness();
+    let (said, took) = timed(sandbox.run_for(&format!("sleep {marker}"), timeout)).await;
+    assert_eq!(said, Said::timed_out(""));
+    // The timeout, and the time to end by itself: what is held does not.
+    assert_took(took, timeout + 2.0, timeout + 2.0);
+    marker.assert_dead();
+    assert_eq!(sandbox.read("/tmp/said").await, Ok(b"ok\n".to_vec()));
+    assert!(holder.dies_within(2.0).await);
 }
 
 #[tokio::test]
