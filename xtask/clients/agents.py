@@ -19,7 +19,7 @@ from pathlib import Path
 from checks import GONE, SOON, Failed, Report, Server, expect, expect_in, expect_that, marker, processes, sleeps, wait_until
 from model import DONE, Model
 
-BINARY, PACKAGES, AGENT = sys.argv[1:4]
+BINARY, PACKAGES, AGENT = os.path.realpath(sys.argv[1]), *sys.argv[2:4]
 
 
 def leave_the_network():
@@ -254,7 +254,6 @@ def nothing_left(seconds):
 
 
 if __name__ == "__main__":
-    BINARY = os.path.realpath(BINARY)
     leave_the_network()
     report = Report(AGENT)
     report.run("the settings work", with_agent([], connects))

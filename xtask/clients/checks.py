@@ -57,7 +57,7 @@ class Report:
             self.failed += 1
             print(f"FAILED {self.client}: {name} ({time.monotonic() - begun:.1f} s)")
             for failure in leaves(error):
-                print(f"  {failure}" if isinstance(failure, Failed) else "".join(traceback.format_exception(failure)))
+                print(f"  {failure}" if isinstance(failure, Failed) else f"  {said(failure)}")
             log.seek(0)
             for line in log.read().splitlines():
                 print(f"  server: {line}")
@@ -72,6 +72,13 @@ def leaves(error):
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in leaves(inner)]
     return [error]
+
+
+def said(error):
+    """Returns what an error of a client says, and where in our own scripts it came from."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == Path(__file__).parent]
+    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "outside of the scripts"
+    return f"{type(error).__name__}: {error} ({place})"
 
 
 def wait_until(what, holds, seconds=SOON):

@@ -14,7 +14,7 @@ from checks import (
     GONE, SOON, TOOLS, Failed, Report, expect, expect_annotations, expect_in, expect_that, marker, sleeps, wait_until,
 )
 
-BINARY, ERA = sys.argv[1:3]
+BINARY, ERA = os.path.realpath(sys.argv[1]), sys.argv[2]
 # Its own, from its manual.
 OK, TOOL_ERROR = 0, 5
 
@@ -37,6 +37,7 @@ def inspect(folder, *arguments):
 def inspected(log, status, *arguments):
     """Runs the Inspector to its end and returns its result, or its error, and what else it said."""
     with tempfile.TemporaryDirectory() as folder:
+        folder = os.path.realpath(folder)
         process = inspect(folder, *arguments)
         out, err = process.communicate(timeout=SOON)
         log.write(err)
@@ -139,6 +140,7 @@ def many_calls_at_once(log):
 def the_client_is_killed(_log):
     seconds = marker("5")
     with tempfile.TemporaryDirectory() as folder:
+        folder = os.path.realpath(folder)
         arguments = json.dumps({"command": f"setsid sleep {seconds} & sleep {seconds}"})
         process = inspect(folder, "--method", "tools/call", "--tool-name", "run_command", "--tool-args-json", arguments)
         try:
@@ -154,7 +156,6 @@ def the_client_is_killed(_log):
 
 
 if __name__ == "__main__":
-    BINARY = os.path.realpath(BINARY)
     report = Report(f"inspector {ERA}")
     for name, run in CHECKS.items():
         report.run(name, run)

@@ -3,6 +3,7 @@
 With `hold MARKER` behind them it is the client that gets killed: it starts a command and waits for it.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -20,18 +21,18 @@ from checks import (
     GONE, SOON, TOOLS, Report, Server, expect, expect_annotations, expect_in, expect_that, marker, sleeps, wait_until,
 )
 
-BINARY, ERA = sys.argv[1:3]
+BINARY, ERA = os.path.realpath(sys.argv[1]), sys.argv[2]
 LATEST_LEGACY = "2025-11-25"
 
 
 @asynccontextmanager
-async def connected(log):
+async def connected(log, mode=ERA):
     """Connects to a server of its own, and afterwards holds the machine against it."""
     with tempfile.TemporaryDirectory() as folder:
         parameters = StdioServerParameters(
             command=BINARY, args=["mcp", "--pids", "128"], cwd=folder, env={"HOME": folder, "XDG_CONFIG_HOME": folder}
         )
-        async with Client(stdio_client(parameters, errlog=log), mode=ERA, read_timeout_seconds=SOON) as client:
+        async with Client(stdio_client(parameters, errlog=log), mode=mode, read_timeout_seconds=SOON) as client:
             server = Server.of(os.getpid(), BINARY)
             yield client, server
             server.family()
@@ -52,6 +53,12 @@ def check(function):
         anyio.run(whole)
 
     CHECKS[function.__name__.replace("_", " ")] = run
+    return function
+
+
+def raw_check(function):
+    """Registers a check that needs no client."""
+    CHECKS[function.__name__.replace("_", " ")] = lambda _log: function()
     return function
 
 
@@ -105,6 +112,50 @@ async def listing(client, server):
     expect("processes before the first call", {server.pid}, server.family())
 
 
+def raw_answers(*requests):
+    """Starts a server and returns the lines with which it answers requests that are written to it by hand."""
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in {
+        "protocolVersion": ERA, "clientInfo": {"name": "raw", "version": "1"}, "clientCapabilities": {},
+    }.items()}
+    opening = []
+    if ERA == "legacy":
+        meta = {}
+        about = {"protocolVersion": LATEST_LEGACY, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        opening = [("initialize", about), ("notifications/initialized", {})]
+    answers = []
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([BINARY, "mcp"], cwd="/", env={"PATH": os.environ["PATH"]}, **pipes) as server:
+        for number, (method, params) in enumerate([*opening, *requests]):
+            message = {"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": meta}}
+            if not method.startswith("notifications/"):
+                message["id"] = number
+            server.stdin.write(json.dumps(message).encode() + b"\n")
+            server.stdin.flush()
+            if "id" in message:
+                answers.append(server.stdout.readline())
+        server.stdin.close()
+        expect("the status of the server", 0, server.wait(SOON))
+    return answers[1 if opening else 0 :]
+
+
+@raw_check
+def the_definitions_are_the_same_bytes():
+    one, other = (raw_answers(("tools/list", {})) for _ in range(2))
+    expect("the answer of another process", one, other)
+    (line,) = one
+    expect_that("an answer with the tools", len(json.loads(line)["result"]["tools"]) == 4, line)
+
+
+@raw_check
+def a_cancellation_that_comes_late():
+    # One agent sends one after every answer.
+    number = 2 if ERA == "legacy" else 0
+    call = ("tools/call", {"name": "run_command", "arguments": {"command": "true"}})
+    late = ("notifications/cancelled", {"requestId": number, "reason": "late"})
+    for answer in raw_answers(call, late, call):
+        expect("the exit code", 0, json.loads(answer)["result"]["structuredContent"]["exit_code"])
+
+
 @check
 async def run_a_command(client, _server):
     result = await run_command(client, "echo out; echo err >&2")
@@ -134,6 +185,35 @@ async def files(client, _server):
     expect_in("listed", "b.txt", repr(structure(listed)))
     expect_in("listed, as text", "b.txt", text(listed))
     expect("seen by a command", "one\ntwo", structure(await run_command(client, "cat a/b.txt"))["stdout"])
+
+
+@check
+async def truncated(client, _server):
+    result = await run_command(client, "seq 100000; seq 50000 >&2; exit 4")
+    found = structure(result)
+    expect("the structure", (True, 588895, "100000", True, 4), (
+        found["stdout_truncated"], found["stdout_total_bytes"], found["stdout"].splitlines()[-1],
+        found["stderr_truncated"], found["exit_code"],
+    ))
+    for part in ("100000", "truncated", "[exit code: 4]"):
+        expect_in("the text", part, text(result))
+    await run_command(client, "seq 5000 > long; mkdir many; cd many; seq 3000 | xargs touch")
+    read = await client.call_tool("read_file", {"path": "long"})
+    expect("where to read on", (2001, 5000), (structure(read)["next_offset"], structure(read)["total_lines"]))
+    expect_in("where to read on, as text", "2001", text(read).splitlines()[-1])
+    listed = await client.call_tool("list_directory", {"path": "many"})
+    expect_in("how many more there are", "1000", repr({**structure(listed), "entries": None}))
+    expect_in("how many more there are, as text", "1000", text(listed).splitlines()[-1])
+
+
+@check
+async def ended_by_a_signal(client, _server):
+    result = await run_command(client, "echo out; kill -SEGV $$")
+    found = structure(result)
+    expect("the structure", ("signalled", 11, None, "out"), tuple(
+        found.get(key) for key in ("ending", "signal", "exit_code", "stdout")
+    ))
+    expect_in("the text", "signal", text(result))
 
 
 @check
@@ -258,7 +338,8 @@ def end_by(name, end):
         seconds = marker("3")
         holder = subprocess.Popen([sys.executable, __file__, BINARY, ERA, "hold", seconds], stderr=subprocess.DEVNULL)
         try:
-            wait_until("the command runs", lambda: len(sleeps(seconds)) == 2)
+            wait_until("the command runs", lambda: len(sleeps(seconds)) == 2 or holder.poll() is not None)
+            expect("the status of the client", None, holder.poll())
             server = Server.of(holder.pid, BINARY)
             expect_that("server, launcher, agent, shim and two sleeps", len(server.family()) == 6, server.family())
             server.expect_cgroups()
@@ -290,6 +371,17 @@ def startup(log):
     anyio.run(whole)
 
 
+def negotiation(log):
+    """A client that knows both eras takes the modern one."""
+    async def whole():
+        async with connected(log, "auto") as (client, _):
+            expect("the revision", "2026-07-28", client.protocol_version)
+            expect("the server", "ringfence", client.server_info.name)
+            expect_in("the instructions", "sandbox", client.instructions)
+
+    anyio.run(whole)
+
+
 async def hold(seconds):
     async with connected(sys.stderr) as (client, _):
         await run_command(client, f"setsid sleep {seconds} & trap '' TERM INT; sleep {seconds}", timeout_seconds=300)
@@ -300,6 +392,8 @@ if __name__ == "__main__":
         anyio.run(hold, sys.argv[4])
     report = Report(f"python {ERA}")
     report.run("startup", startup)
+    if ERA != "legacy":
+        report.run("negotiation", negotiation)
     for name, run in CHECKS.items():
         report.run(name, run)
     report.close()
