@@ -57,11 +57,12 @@ fn p_87_a_masked_proc_is_refused_with_the_way_out() {
     let alone =
         "awk '$0 ~ / - proc / && $5 != \"/proc\" { print $5 }' /proc/self/mountinfo | while read -r place; do
         mount -t tmpfs none \"$place\"; done";
-    // As container engines do it: a file covered, a directory covered, a part made read-only.
+    // As container engines do it: a file covered, a directory covered, a part made read-only, with what is mounted on it as it has
+    // to be in a user namespace.
     for mask in [
-        "mount --bind /dev/null /proc/timer_list",
-        "mount -t tmpfs -o ro none /proc/acpi",
-        "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys",
+        "mount --bind /dev/null /proc/interrupts",
+        "mount -t tmpfs -o ro none /proc/irq",
+        "mount --rbind /proc/sys /proc/sys; mount -o remount,bind,ro,nosuid,nodev,noexec /proc/sys",
     ] {
         looks(&format!("{alone}\n{mask}")).done().assert(125, "", MASKED);
     }
