@@ -275,7 +275,8 @@ async def progress(client, _server):
     result = await client.call_tool("run_command", {"command": command}, progress_callback=hear)
     expect("the exit code", 0, structure(result)["exit_code"])
     steps = [step for step, _ in heard]
-    expect_that("two or three steps that rise", 2 <= len(steps) <= 3 and steps == sorted(set(steps)), heard)
+    # A step a second: two or three, and some more where the machine is busy.
+    expect_that("a few steps that rise", 2 <= len(steps) <= 5 and steps == sorted(set(steps)), heard)
     expect_in("the last message", "line ", heard[-1][1])
     at_the_end = len(heard)
     await anyio.sleep(1.2)

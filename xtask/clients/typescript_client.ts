@@ -134,12 +134,13 @@ const checks: Record<string, (client: Client) => Promise<void>> = {
       messages.push(step.message ?? "");
     };
     // Progress is what keeps a call alive beyond the client's own limit, where it is told so.
-    const options = { onprogress, timeout: 1_500, resetTimeoutOnProgress: true };
-    const params = { name: "run_command", arguments: { command: "for i in 1 2 3 4 5; do echo line $i; sleep 0.5; done" } };
+    const options = { onprogress, timeout: 2_500, resetTimeoutOnProgress: true };
+    const params = { name: "run_command", arguments: { command: "for i in 1 2 3 4 5 6 7; do echo line $i; sleep 0.5; done" } };
     const result = await client.callTool(params, undefined, options);
     expect("the exit code", 0, structure(result).exit_code);
     expect("steps that rise", steps, [...new Set(steps)].sort((a, b) => a - b));
-    expect("two steps", 2, steps.length);
+    // A step a second: three, and some more where the machine is busy.
+    expect("a few steps", true, steps.length >= 2 && steps.length <= 6);
     expectIn("the last message", "line ", messages.at(-1) ?? "");
   },
 
