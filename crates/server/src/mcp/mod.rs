@@ -13,6 +13,7 @@
 //! | the model can do better: wrong arguments, no such file | `isError`, and the text says what |
 //! | the sandbox cannot be created or cannot be used any more | `isError`; the text says that it is unusable and why. It is destroyed, and the next call starts in a new one |
 //! | there is no such tool | the protocol error -32602 |
+//! | a message is no request, is not JSON, or is longer than 64 MiB | the protocol error -32600 or -32700, with the request's id where one can be found |
 //!
 //! Text and structure of a result say the same, because clients show the model only one of them. An `isError` has only its
 //! text: the structure would have to follow the tool's output schema.
@@ -22,6 +23,4 @@ mod progress;
 mod server;
 mod transport;
 
-pub use progress::PROGRESS_INTERVAL;
 pub use server::{ServeError, Server};
-pub use transport::MAX_MESSAGE_BYTES;

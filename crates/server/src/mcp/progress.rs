@@ -10,7 +10,7 @@ use rmcp::{Peer, RoleServer};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// How often progress is told. The first time after one interval: most calls are over by then.
-pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tells the client again and again what `watch` shows, until it is dropped.
 ///
@@ -18,7 +18,7 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// how long a command takes, and its timeout is no promise.
 pub(super) async fn report(peer: &Peer<RoleServer>, token: ProgressToken, watch: &Watch) -> Infallible {
     let arrived = Instant::now();
-    let mut ticks = interval_at(arrived + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+    let mut ticks = interval_at(arrived + INTERVAL, INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -37,7 +37,7 @@ fn message(elapsed: Duration, watch: &Watch) -> String {
     let glimpse = watch.glimpse();
     let seconds = elapsed.as_secs();
     if !glimpse.started {
-        return format!("{seconds} s, waiting for the sandbox");
+        return format!("{seconds} s, waiting for the sandbox, or for an earlier call to end");
     }
     let size = format_size(glimpse.output_bytes);
     match glimpse.last_line {

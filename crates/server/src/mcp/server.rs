@@ -12,26 +12,38 @@ use rmcp::model::{
     PaginatedRequestParams, PingRequestMethod, ProtocolVersion, ServerCapabilities, ServerConfig,
     SubscriptionFilter, Tool,
 };
-use rmcp::service::{QuitReason, RequestContext, RoleServer, ServerInitializeError, ServiceExt};
+use rmcp::service::{
+    QuitReason, RequestContext, RoleServer, ServerInitializeError, ServiceExt, SubscriptionContext,
+};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
-use super::{definitions, progress, transport};
+use super::transport::Lines;
+use super::{definitions, progress};
 
-/// Offers the tools of one toolset to one client. Cheap to clone; clones share the sandbox.
+/// Offers the tools of one toolset to one client, over one sandbox. A server for several clients makes one of these for each.
 ///
 /// Needs a tokio runtime with time enabled, and whatever the toolset's backend needs.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Server {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct Shared {
     toolset: Toolset,
     tools: Vec<Tool>,
     info: ServerConfig,
-    session: Mutex<Arc<Session>>,
+    /// `None` once closed.
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+/// The server as the SDK sees it, for one connection.
+struct Handler {
+    shared: Arc<Shared>,
+    /// Turns true when the client has closed its end.
+    ended: watch::Receiver<bool>,
 }
 
 /// What ended a client's service before it closed its streams.
@@ -56,12 +68,12 @@ impl Server {
                 Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence sandbox"),
             )
             .with_instructions(instructions(&toolset));
-        let session = Mutex::new(Arc::new(toolset.open()));
-        Self { inner: Arc::new(Inner { toolset, tools, info, session }) }
+        let session = Mutex::new(Some(Arc::new(toolset.open())));
+        Self { shared: Arc::new(Shared { toolset, tools, info, session }) }
     }
 
-    /// Serves a client until it closes `reader`. Dropping the future ends the service too. Either way calls that still run are
-    /// ended; the sandbox is left to [`Self::close`].
+    /// Serves a client until it closes `reader`. Calls that still run then have five seconds to be answered, and answers one to be
+    /// read; what is left is ended. Dropping the future ends everything at once. The sandbox is left to [`Self::close`].
     ///
     /// # Errors
     /// The client opened with something that is not MCP, or could not be written to.
@@ -70,9 +82,17 @@ impl Server {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let running = match self.clone().serve(transport::lines(reader, writer)).await {
+        let (lines, ended) = Lines::new(reader, writer);
+        let handler = Handler { shared: Arc::clone(&self.shared), ended };
+        let running = match handler.serve(lines).await {
             Ok(running) => running,
             Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+            // The SDK's own text repeats the whole message.
+            Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
+                return Err(ServeError(
+                    "the client opened with neither initialize nor a request of 2026-07-28".to_owned(),
+                ));
+            }
             Err(error) => return Err(ServeError(error.to_string())),
         };
         match running.waiting().await {
@@ -84,13 +104,15 @@ impl Server {
 
     /// Destroys the sandbox, if there is one, and ends the calls in it. Later calls fail.
     pub async fn close(&self) {
-        let session = Arc::clone(&self.inner.session());
-        session.close().await;
+        let session = self.shared.session().take();
+        if let Some(session) = session {
+            session.close().await;
+        }
     }
 }
 
-impl Inner {
-    fn session(&self) -> MutexGuard<'_, Arc<Session>> {
+impl Shared {
+    fn session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,15 +120,17 @@ impl Inner {
     async fn retire(&self, session: &Arc<Session>) {
         {
             let mut current = self.session();
-            if Arc::ptr_eq(&current, session) {
-                *current = Arc::new(self.toolset.open());
+            if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+                *current = Some(Arc::new(self.toolset.open()));
             }
         }
         session.close().await;
     }
 
     async fn call(&self, name: &str, arguments: &Value, watch: Watch) -> Result<CallToolResult, ErrorData> {
-        let session = Arc::clone(&self.session());
+        let Some(session) = self.session().clone() else {
+            return Ok(failure(format!("{name} failed: the server has ended")));
+        };
         let options = CallOptions::default().uncounted().watch(watch);
         match session.call_with(name, arguments, options).await {
             Ok(output) => Ok(result(output)),
@@ -123,9 +147,9 @@ impl Inner {
     }
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        self.inner.info.clone()
+        self.shared.info.clone()
     }
 
     /// Answers where the protocol has it: it was dropped from revision 2026-07-28.
@@ -138,14 +162,20 @@ impl ServerHandler for Server {
 
     async fn list_tools(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.inner.tools.clone()))
+        if request.is_some_and(|request| request.cursor.is_some()) {
+            return Err(ErrorData::invalid_params(
+                "all tools are on one page; no cursor was given out",
+                None,
+            ));
+        }
+        Ok(ListToolsResult::with_all_items(self.shared.tools.clone()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.inner.tools.iter().find(|tool| tool.name == name).cloned()
+        self.shared.tools.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -166,7 +196,7 @@ impl ServerHandler for Server {
             biased;
             // Dropping the call ends its command and nothing else. The answer reaches nobody.
             () = context.ct.cancelled() => Err(ErrorData::internal_error("the request was cancelled", None)),
-            result = self.inner.call(&request.name, &arguments, watch.clone()) => result.map(Into::into),
+            result = self.shared.call(&request.name, &arguments, watch.clone()) => result.map(Into::into),
             never = reporting => match never {},
         }
     }
@@ -180,13 +210,17 @@ impl ServerHandler for Server {
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, params, .. } = request;
         if method != CallToolRequestMethod::VALUE {
-            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+            return Err(ErrorData::new(
+                ErrorCode::METHOD_NOT_FOUND,
+                format!("there is no method {method:?}"),
+                None,
+            ));
         }
         let params = params.unwrap_or_default();
         let Some(name) = params["name"].as_str() else {
             return Err(ErrorData::invalid_params("`name` must be a string", None));
         };
-        let mut result = self.inner.call(name, &params["arguments"], Watch::default()).await?;
+        let mut result = self.shared.call(name, &params["arguments"], Watch::default()).await?;
         // The SDK adapts its own results to the peer's era, but not these.
         if context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28) {
             result.result_type = None;
@@ -199,6 +233,16 @@ impl ServerHandler for Server {
     /// Takes every subscription: nothing that is offered ever changes, so there is nothing to send.
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         Some(requested.clone())
+    }
+
+    /// Lasts as long as the client listens. The SDK would hold the end of the connection up for it.
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            () = context.cancelled() => {}
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+        Ok(())
     }
 }
 

@@ -117,7 +117,7 @@ async fn er_04_an_unknown_tool_is_an_error_of_the_protocol() {
     let answer = client.request("tools/call", json!({"name": 5})).await;
     assert_eq!(answer["error"], json!({"code": -32602, "message": "`name` must be a string"}));
     let answer = client.request("tools/remove", json!({})).await;
-    assert_eq!(answer["error"], json!({"code": -32601, "message": "tools/remove"}));
+    assert_eq!(answer["error"], json!({"code": -32601, "message": "there is no method \"tools/remove\""}));
 }
 
 #[tokio::test]

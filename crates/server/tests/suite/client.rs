@@ -13,7 +13,7 @@ pub(crate) const MODERN: &str = "2026-07-28";
 
 pub(crate) struct Client {
     pub(crate) backend: Arc<RecordingBackend>,
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     to_server: DuplexStream,
     from_server: Lines<BufReader<DuplexStream>>,
     serving: JoinHandle<Result<(), ServeError>>,
@@ -25,11 +25,11 @@ impl Client {
     /// Returns a client that has not said anything yet.
     pub(crate) fn silent(config: ToolsetConfig) -> Self {
         let backend = Arc::new(RecordingBackend::new());
-        let server = Server::new(Toolset::new(backend.clone(), config).unwrap());
+        let server = Arc::new(Server::new(Toolset::new(backend.clone(), config).unwrap()));
         let (to_server, reader) = duplex(1 << 20);
         let (writer, from_server) = duplex(1 << 20);
         let serving = tokio::spawn({
-            let server = server.clone();
+            let server = Arc::clone(&server);
             async move { server.serve(reader, writer).await }
         });
         let from_server = BufReader::new(from_server).lines();
@@ -63,7 +63,11 @@ impl Client {
     }
 
     pub(crate) async fn send(&mut self, message: Value) {
-        self.to_server.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.send_line(message.to_string().as_bytes()).await;
+    }
+
+    pub(crate) async fn send_line(&mut self, line: &[u8]) {
+        self.to_server.write_all(&[line, b"\n"].concat()).await.unwrap();
     }
 
     pub(crate) async fn notify(&mut self, method: &str, params: Value) {
@@ -110,6 +114,12 @@ impl Client {
     /// Calls a tool and returns the text of a result that is an error and has nothing but this text.
     pub(crate) async fn error_text(&mut self, tool: &str, arguments: Value) -> String {
         text_of_error(&self.call(tool, arguments).await)
+    }
+
+    /// Closes the client's end, reads nothing of what is still to come, and waits for the service to end.
+    pub(crate) async fn close_unread(self) -> Result<(), ServeError> {
+        drop(self.to_server);
+        self.serving.await.unwrap()
     }
 
     /// Closes the client's end and waits for the service to end; returns what the client did not read.

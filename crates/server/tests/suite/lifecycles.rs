@@ -1,6 +1,9 @@
 //! Both eras of the protocol, and the end of a connection.
 
+use std::time::Duration;
+
 use ringfence::toolset::ToolsetConfig;
+use ringfence_core::CommandResult;
 use serde_json::{Value, json};
 
 use super::client::{Client, MODERN};
@@ -122,7 +125,11 @@ async fn a_subscription_is_taken_and_ends_with_the_connection() {
     let acknowledged = client.receive().await;
     assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(client.call("run_command", json!({"command": "x"})).await["isError"], false);
+    // The clock stands still, so nothing may wait for it.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
     assert!(client.leave().await.0.is_ok());
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test]
@@ -146,10 +153,82 @@ async fn a_client_that_says_nothing_at_all_is_no_error() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_passed_over() {
+async fn what_cannot_be_read_is_answered_with_its_id() {
     let mut client = Client::legacy(ToolsetConfig::new()).await;
-    client.send(json!("not a message")).await;
-    let answer = client.receive().await;
-    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    for (line, code, id) in [
+        (r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":NaN}"#, -32700, json!(5)),
+        (r#"{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"_meta":1}}"#, -32600, json!("a")),
+        (r#"{"jsonrpc":"2.0","id":6,"method":"tools/list","params":[]}"#, -32600, json!(6)),
+        (r#"{"id":7,"method":"tools/list"}"#, -32600, json!(7)),
+        (r#"[{"jsonrpc":"2.0","id":8,"method":"tools/list"}]"#, -32600, json!(null)),
+        ("garbage", -32700, json!(null)),
+    ] {
+        client.send_line(line.as_bytes()).await;
+        let answer = client.receive().await;
+        let shown = (answer["error"]["code"].clone(), answer.get("id").cloned().unwrap_or_default());
+        assert_eq!(shown, (json!(code), id), "{line}: {answer}");
+    }
+    // Without an id there is nobody to answer.
+    client.send_line(br#"{"jsonrpc":"2.0","method":5}"#).await;
     assert_eq!(client.call("run_command", json!({"command": "x"})).await["isError"], false);
+}
+
+#[tokio::test]
+async fn half_an_emoji_is_replaced_as_text_encoders_do() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    let arguments = r#"{"name":"write_file","arguments":{"path":"f","content":"\ud83d\ude00\ud83d"}}"#;
+    client
+        .send_line(
+            format!(r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{arguments}}}"#).as_bytes(),
+        )
+        .await;
+    assert_eq!(client.receive().await["result"]["structuredContent"]["bytes_written"], 7);
+    assert_eq!(client.backend.writes()[0].content, "\u{1f600}\u{fffd}".as_bytes());
+}
+
+#[tokio::test]
+async fn an_opening_that_is_refused_is_not_the_end() {
+    for meta in [json!({"io.modelcontextprotocol/protocolVersion": MODERN}), json!({})] {
+        let mut client = Client::silent(ToolsetConfig::new());
+        let refused = client.request("tools/list", json!({"_meta": meta})).await;
+        assert_eq!(refused["error"]["code"], -32602);
+        client.notify("notifications/cancelled", json!({"requestId": 1})).await;
+        client.shake_hands().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lc_03_a_client_that_does_not_read_holds_nothing_up() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    client.backend.set_command_result(CommandResult::exited(0, "x".repeat(40_000), ""));
+    // More than the stream between takes, and none of it is read.
+    for _ in 0..40 {
+        client.ask("tools/call", json!({"name": "run_command", "arguments": {"command": "x"}})).await;
+    }
+    let backend = client.backend.clone();
+    while backend.commands().len() < 40 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    backend.set_command_delay(Duration::from_secs(3600));
+    let last =
+        client.ask("tools/call", json!({"name": "run_command", "arguments": {"command": "last"}})).await;
+    while backend.commands().len() < 41 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    client.send_line(b"[]").await;
+    client.notify("notifications/cancelled", json!({"requestId": last})).await;
+    backend.set_command_delay(Duration::ZERO);
+    client.ask("tools/call", json!({"name": "list_directory", "arguments": {}})).await;
+    let server = client.server.clone();
+    client.close_unread().await.unwrap();
+    server.close().await;
+    assert_eq!(backend.alive(), []);
+}
+
+#[tokio::test]
+async fn there_is_one_page_of_tools() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    let answer = client.request("tools/list", json!({"cursor": "x"})).await;
+    let told = "all tools are on one page; no cursor was given out";
+    assert_eq!(answer["error"], json!({"code": -32602, "message": told}));
 }
