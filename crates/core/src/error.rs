@@ -27,7 +27,7 @@ pub enum ErrorKind {
     IsADirectory,
     /// The path is not a directory where one was needed.
     NotADirectory,
-    /// The path is a device, FIFO or socket.
+    /// The path is a device, FIFO or socket, or a file that the kernel writes anew for each reader.
     NotARegularFile,
     /// The sandbox's own permissions forbid the access.
     PermissionDenied,

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_core::{DirectoryEntry, EntryKind, Error, ErrorKind, GuestPath, ListRequest, Listing, Result};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, FsWord, OFlags};
 use rustix::pipe::PipeFlags;
 use tokio::io::{AsyncWrite, AsyncWriteExt, Interest};
 
@@ -44,7 +44,7 @@ pub(crate) async fn read(sandbox: &Sandbox, path: &GuestPath, limit_bytes: u64) 
         tokio::task::spawn_blocking(read).await.map_err(io::Error::other).and_then(|content| content)
     };
     let content = content.map_err(|error| unexpected(OPERATION, "read its content", error))?;
-    // Sources without a size of their own, such as those of /proc, show it only by being read (BD-04).
+    // A file that grows meanwhile shows its size only by being read (BD-04).
     if content.len() as u64 > limit_bytes {
         return Err(too_large(OPERATION, path, content.len() as u64, limit_bytes));
     }
@@ -126,6 +126,11 @@ async fn open(
         (Reply::Opened, Some(file)) => {
             let size = check_hostile(&file)
                 .map_err(|error| unexpected(operation, "accept the sandbox's file", error))?;
+            let kept = is_kept(&file)
+                .map_err(|error| unexpected(operation, "look at the file's file system", error.into()))?;
+            if !kept {
+                return Err(written_for_its_reader(operation, path));
+            }
             if size > limit_bytes {
                 return Err(too_large(operation, path, size, limit_bytes));
             }
@@ -146,6 +151,26 @@ fn check_hostile(file: &OwnedFd) -> io::Result<u64> {
         return Ok(u64::try_from(stat.st_size).unwrap_or_default());
     }
     Err(io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// File systems that keep content and need not count blocks: in memory without a bound, a layer above such a one, or the
+/// word of a server (`tmpfs`, `ramfs`, `overlay`, FUSE with virtiofs, 9p, CIFS and SMB 2, NFS).
+const KEEPERS: [FsWord; 8] = [
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0x6573_5546,
+    0x0102_1997,
+    0xff53_4d42,
+    0xfe53_4d42,
+    rustix::fs::NFS_SUPER_MAGIC,
+];
+
+/// Whether a file has content that lies somewhere, and not what the kernel writes anew for each reader: this process, whose
+/// names, numbers and rights are the host's (S12, S38). File systems of the kernel's own, `/proc` first, have no blocks.
+fn is_kept(file: &OwnedFd) -> rustix::io::Result<bool> {
+    let system = rustix::fs::fstatfs(file)?;
+    Ok(system.f_blocks > 0 || KEEPERS.contains(&system.f_type))
 }
 
 /// Replaces or creates a file.
@@ -295,6 +320,13 @@ fn deadline_passed(operation: &'static str) -> Error {
 
 fn not_understood(operation: &'static str) -> Error {
     unexpected(operation, "understand the sandbox", io::Error::from(io::ErrorKind::InvalidData))
+}
+
+fn written_for_its_reader(operation: &'static str, path: &GuestPath) -> Error {
+    let message = "it is not kept anywhere: the kernel writes it anew for each reader, as the files of /proc";
+    Error::new(ErrorKind::NotARegularFile, SCHEME, operation, message)
+        .context("path", path.to_string())
+        .hint("read it with a command, such as cat")
 }
 
 fn too_large(operation: &'static str, path: &GuestPath, size_bytes: u64, limit_bytes: u64) -> Error {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,7 +11,10 @@ use ringfence_core::{
 };
 use tokio::io::AsyncWrite;
 
-use super::support::{Box, Marker, Said, assert_took, has_process_limit, path, shell, timed, until};
+use super::support::{Box, Marker, Said, assert_took, facts, has_process_limit, path, shell, timed, until};
+
+/// A file of `/sys` on every kernel.
+const KERNEL_NUMBER: &str = "/sys/kernel/uevent_seqnum";
 
 fn disk(bytes: u64) -> Limits {
     Limits { disk: Some(ByteSize::from_bytes(bytes).unwrap()), ..Limits::default() }
@@ -391,25 +395,6 @@ async fn bd_03_fifos_devices_and_sockets_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn bd_04_files_of_proc_have_content_and_no_size() {
-    let sandbox = Box::new().await;
-    let version = std::fs::read("/proc/version").unwrap();
-    assert_eq!(sandbox.read("/proc/version").await, Ok(version));
-    let refused = ErrorKind::FileTooLarge { size_bytes: 11, limit_bytes: 10 };
-    assert_eq!(sandbox.read_at_most("/proc/version", 10).await, Err(refused));
-}
-
-#[tokio::test]
-async fn bd_04_an_endless_source_is_refused_at_the_limit() {
-    let sandbox = Box::new().await;
-    // A file without a size, and some hundred gigabytes to read.
-    let (read, took) = timed(sandbox.read_at_most("/proc/self/pagemap", 1 << 20)).await;
-    let over = ErrorKind::FileTooLarge { size_bytes: (1 << 20) + 1, limit_bytes: 1 << 20 };
-    assert!(matches!(&read, Err(kind) if *kind == over || *kind == ErrorKind::PermissionDenied), "{read:?}");
-    assert_took(took, 0.0, 0.5);
-}
-
-#[tokio::test]
 async fn bd_04_a_file_that_grows_for_ever_ends_at_the_limit() {
     let sandbox = Box::limited(disk(64 << 20)).await;
     let marker = Marker::new();
@@ -454,18 +439,52 @@ async fn s_38_magic_links_are_no_way_in_or_out() {
 }
 
 #[tokio::test]
-async fn s_38_nothing_of_the_agent_or_the_host_shows_in_proc() {
-    let sandbox = Box::new().await;
-    // Whatever is there is the agent's own and says nothing of the host: it has no environment and one argument.
-    for name in ["/proc/1/environ", "/proc/self/environ"] {
-        let read = sandbox.read(name).await;
-        assert!(
-            matches!(&read, Ok(content) if content.is_empty()) || read == Err(ErrorKind::PermissionDenied),
-            "{read:?}"
+async fn s_38_what_the_kernel_writes_for_its_reader_is_not_read_for_the_sandbox() {
+    // Read by the owner, each would say something of the host: its name, its numbers of processes, its control groups.
+    let sandbox = super::security_support::showing(&[Path::new(KERNEL_NUMBER)]).await;
+    let marker = Marker::new();
+    let said = sandbox.run(&format!("sleep {marker} > /dev/null 2>&1 & echo $!")).await;
+    let pid = said.stdout.trim();
+    let of_process = ["stat", "status", "cgroup", "timerslack_ns", "environ", "mounts", "attr/current"];
+    let names = [
+        "sys/kernel/hostname",
+        "sys/kernel/ns_last_pid",
+        "sys/kernel/random/boot_id",
+        "loadavg",
+        "version",
+        "cpuinfo",
+    ];
+    let names = (names.into_iter().map(|name| format!("/proc/{name}")))
+        .chain(of_process.into_iter().map(|name| format!("/proc/{pid}/{name}")))
+        .chain([KERNEL_NUMBER.to_owned()]);
+    for name in names {
+        let error = sandbox.backend.read_file(&sandbox.id, &path(&name), 1 << 20).await.unwrap_err();
+        let expected = (ErrorKind::NotARegularFile, false, Some(name.clone()));
+        assert_eq!(facts(&error, "path"), expected, "{error}");
+        assert_eq!(error.hint_text(), Some("read it with a command, such as cat"));
+        assert_eq!(
+            sandbox.export(&name, 1 << 20).await,
+            (Err(ErrorKind::NotARegularFile), Vec::new()),
+            "{name}"
         );
     }
-    let memory = sandbox.read("/proc/self/mem").await;
-    assert!(matches!(memory, Err(ErrorKind::Unexpected | ErrorKind::PermissionDenied)), "{memory:?}");
+    // What says something of the agent is not even opened for the owner, or is refused as the rest.
+    for name in ["/proc/1/environ", "/proc/self/environ", "/proc/self/mem"] {
+        let error = sandbox.read(name).await.unwrap_err();
+        assert!(
+            matches!(error, ErrorKind::PermissionDenied | ErrorKind::NotARegularFile),
+            "{name}: {error:?}"
+        );
+    }
+    // Control: a command reads them as what it is. Other files are read, those without content and those of the host too.
+    assert_eq!(sandbox.run("cat /proc/sys/kernel/hostname").await, Said::ok("sandbox\n"));
+    assert_eq!(sandbox.run(&format!("cat {KERNEL_NUMBER} | wc -l")).await, Said::ok("1\n"));
+    sandbox.prepare("touch empty /dev/shm/empty").await;
+    for name in ["empty", "/dev/shm/empty"] {
+        assert_eq!(sandbox.read(name).await, Ok(Vec::new()), "{name}");
+    }
+    let program = std::fs::read("/usr/bin/env").unwrap();
+    assert!(sandbox.read("/usr/bin/env").await == Ok(program));
     assert!(sandbox.write("/proc/self/mem", b"x").await.is_err());
     assert!(sandbox.write("/proc/1/oom_score_adj", b"0").await.is_err());
     assert!(sandbox.write("/proc/sys/kernel/hostname", b"x").await.is_err());
