@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ringfence_core::{
-    Backend, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind, GuestPath, Isolation,
-    ListRequest, Listing, NetworkPolicy, Plan, ProbeReport, Result, SandboxId, SandboxSpec, SpecField,
-    Terminal, TerminalRequest,
+    Backend, ByteSize, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind, GuestPath,
+    Isolation, Limits, ListRequest, Listing, NetworkPolicy, Plan, ProbeReport, Result, SandboxId,
+    SandboxSpec, SpecField, Terminal, TerminalRequest,
 };
 use tokio::io::AsyncWrite;
 
@@ -40,6 +40,10 @@ pub(crate) const DEFAULT_PIDS: u32 = 4096;
 
 /// Below this a memory limit is the likely reason when a sandbox does not start.
 const LEAST_MEMORY_BYTES: u64 = 4 << 20;
+
+/// What a disk limit has to leave of a memory limit, where it takes more than half: the disk lies in memory and is counted with
+/// it, and a full one that leaves nothing would have every later command ended, the one that removes files too (P70).
+const LEAST_PROCESS_BYTES: u64 = 32 << 20;
 
 /// Fewer processes than these cannot run a command: agent, shim, shell and one program.
 const LEAST_PIDS: u32 = 4;
@@ -303,6 +307,27 @@ fn environment(spec: &SandboxSpec, shell: Shell) -> Vec<(String, String)> {
     defaults.map(own).into_iter().chain(given).collect()
 }
 
+/// Refuses a disk that would leave its processes no memory. No more than half is always fine.
+fn judge_disk(limits: &Limits) -> Result<()> {
+    let (Some(memory), Some(disk)) = (limits.memory, limits.disk) else { return Ok(()) };
+    let most = memory.get().saturating_sub(LEAST_PROCESS_BYTES).max(memory.get() / 2);
+    if disk.get() <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "the disk lies in memory and counts as such: filled up, {disk} of disk would leave too little of {memory} of memory for \
+         processes to run"
+    );
+    let least = disk.get().saturating_add(LEAST_PROCESS_BYTES).min(disk.get().saturating_mul(2));
+    let shown =
+        |bytes| ByteSize::from_bytes(bytes).map_or_else(|_| bytes.to_string(), |size| size.to_string());
+    Err(Error::refused(SCHEME, SpecField::Disk, message).hint(format!(
+        "with this memory limit the disk may have {}; this disk limit needs {} of memory; without a disk limit it has no more than half of the memory",
+        shown(most),
+        shown(least)
+    )))
+}
+
 fn judge_workdir(spec: &SandboxSpec) -> Result<()> {
     let Some(workdir) = spec.workdir() else { return Ok(()) };
     let refuse = |message: String| {
@@ -457,6 +482,7 @@ impl LocalBackend {
             let message = format!("a command needs at least {LEAST_PIDS} processes, agent and shim included");
             return Err(Error::refused(SCHEME, SpecField::Pids, message));
         }
+        judge_disk(limits)?;
         if !matches!(spec.network(), NetworkPolicy::Blocked) {
             let field = match spec.network() {
                 NetworkPolicy::Allow(list) if !list.hosts().is_empty() => SpecField::AllowEgressTo,

@@ -282,6 +282,51 @@ async fn p_70_a_full_disk_is_an_error_and_the_process_lives() {
     }
 }
 
+fn memory_and_disk(memory_mebibytes: u64, disk_mebibytes: u64) -> Limits {
+    Limits { disk: disk(disk_mebibytes << 20).disk, ..memory(memory_mebibytes) }
+}
+
+#[tokio::test]
+async fn p_70_a_disk_that_would_leave_processes_no_memory_is_refused() {
+    if !enforces(SpecField::Memory, memory(64)).await {
+        return;
+    }
+    let backend = LocalBackend::new(LocalConfig::default());
+    for (memory, disk, may, needs) in [
+        (512, 1024, "480MiB", "1056MiB"),
+        (512, 512, "480MiB", "544MiB"),
+        (512, 481, "480MiB", "513MiB"),
+        (64, 33, "32MiB", "65MiB"),
+        (32, 17, "16MiB", "34MiB"),
+    ] {
+        let spec = SandboxSpec::new().with_limits(memory_and_disk(memory, disk));
+        let hint = format!(
+            "with this memory limit the disk may have {may}; this disk limit needs {needs} of memory; without a disk limit it has no \
+             more than half of the memory"
+        );
+        for error in [backend.judge(&spec).unwrap_err(), backend.create(&spec).await.unwrap_err()] {
+            assert_eq!(facts(&error, "field"), (ErrorKind::Refused, true, Some("limits.disk".to_owned())));
+            assert_eq!(error.hint_text(), Some(hint.as_str()));
+        }
+    }
+    for (memory, disk) in [(512, 480), (64, 32), (32, 16), (4, 1)] {
+        let spec = SandboxSpec::new().with_limits(memory_and_disk(memory, disk));
+        assert!(backend.judge(&spec).is_ok(), "{memory} {disk}");
+    }
+}
+
+#[tokio::test]
+async fn p_70_the_largest_disk_of_a_memory_limit_can_be_filled_and_emptied() {
+    if !enforces(SpecField::Memory, memory(64)).await {
+        return;
+    }
+    let sandbox = Box::limited(memory_and_disk(96, 64)).await;
+    let said = sandbox.run("head -c 200M /dev/zero > /tmp/f; echo \"alive $?\"").await;
+    assert_eq!((said.ending, said.stdout.as_str()), (Ending::Exited(0), "alive 1\n"));
+    assert_eq!(sandbox.run("ls /tmp | sort").await, Said::ok("f\n"));
+    assert_eq!(sandbox.run("rm /tmp/f; ls /tmp").await, Said::ok(""));
+}
+
 #[tokio::test]
 async fn p_70_a_storm_of_files_ends_at_the_number_of_inodes() {
     let sandbox = Box::limited(disk(1 << 20)).await;
