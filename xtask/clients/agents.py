@@ -114,8 +114,6 @@ env_key = "SCRIPTED_KEY"
 [analytics]
 enabled = false
 """
-    # Codex asks the person before a tool that says it may destroy something, and with the policy `never` it refuses.
-    APPROVED = 'default_tools_approval_mode = "approve"\n'
 
     def set_up(self):
         folder = self.home / ".codex"
@@ -129,9 +127,8 @@ enabled = false
         said = super().install(log)
         after = self.settings.read_text()
         expect("the settings that were there", before, after[: len(before)])
-        self.settings.write_text(after + self.APPROVED)
         super().install(log)
-        expect("the settings after a second time", after + self.APPROVED, self.settings.read_text())
+        expect("the settings after a second time", after, self.settings.read_text())
         return said
 
     def servers(self, log):

@@ -191,9 +191,9 @@ class Server:
 def expect_annotations(of):
     """`of` maps a tool's name to its four hints: read-only, destructive, idempotent, open-world."""
     expected = {
-        "run_command": (False, True, False, False),
+        "run_command": (False, False, False, False),
         "read_file": (True, False, True, False),
-        "write_file": (False, True, True, False),
+        "write_file": (False, False, True, False),
         "list_directory": (True, False, True, False),
     }
     expect("the hints of the tools", expected, of)

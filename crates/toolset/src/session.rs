@@ -122,7 +122,8 @@ impl Session {
     ) -> Result<ToolOutput, ToolError> {
         let Some(tool) = self.toolset.tool_named(name) else {
             let known = self.toolset.definitions().iter().map(|definition| definition.name.clone()).collect();
-            return Err(ToolError::UnknownTool { name: name.to_owned(), known });
+            let name = self.toolset.masker().text(name).into_owned();
+            return Err(ToolError::UnknownTool { name, known });
         };
         if self.provisioner.is_closed() {
             return Err(ToolError::Terminal(self.provisioner.not_open()));

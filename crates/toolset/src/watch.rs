@@ -60,10 +60,7 @@ impl Watch {
     pub fn glimpse(&self) -> Glimpse {
         let Some(masker) = self.seen.masker.get() else { return Glimpse::default() };
         let output = self.seen.lock();
-        let last_line = output.last.and_then(|stream| {
-            let end = output.end(stream);
-            last_line(&masker.unfinished(&end.bytes, end.torn))
-        });
+        let last_line = output.last.and_then(|stream| last_line(output.end(stream), masker));
         Glimpse { started: true, output_bytes: output.total_bytes, last_line }
     }
 
@@ -117,21 +114,25 @@ impl OutputObserver for Feed {
     }
 }
 
-/// Returns the last line that is not blank. A carriage return ends a line too: progress bars rewrite theirs.
-fn last_line(bytes: &[u8]) -> Option<String> {
-    bytes.rsplit(|byte| matches!(byte, b'\n' | b'\r')).map(shown_line).find(|line| !line.is_empty())
-}
-
-/// Returns a line without what does something to a terminal, not longer than [`LINE_CHARACTERS`].
-fn shown_line(line: &[u8]) -> String {
-    let plain = strip_ansi_escapes::strip(line);
-    let text = String::from_utf8_lossy(&plain);
-    let mut characters = text.trim().chars().filter(|character| prints(*character));
+/// Returns the last line that is not blank, as it can be shown. A carriage return ends a line too: progress bars rewrite theirs.
+///
+/// Masked twice: what does something to a terminal can be part of a secret, and can stand between two halves of one.
+fn last_line(end: &End, masker: &Masker) -> Option<String> {
+    let masked = masker.unfinished(&end.bytes, end.torn);
+    let lines: Vec<u8> = masked.iter().map(|byte| if *byte == b'\r' { b'\n' } else { *byte }).collect();
+    let plain = String::from_utf8_lossy(&strip_ansi_escapes::strip(lines))
+        .chars()
+        .filter(|character| *character == '\n' || prints(*character))
+        .collect::<String>();
+    let masked = masker.unfinished(plain.as_bytes(), end.torn);
+    let text = String::from_utf8_lossy(&masked);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let mut characters = line.chars();
     let mut shown: String = characters.by_ref().take(LINE_CHARACTERS).collect();
     if characters.next().is_some() {
         shown.push_str("...");
     }
-    shown
+    Some(shown)
 }
 
 #[cfg(test)]
@@ -194,6 +195,16 @@ mod tests {
         assert_eq!(line(&["key hunter2-an", "d-more."], &[secret]).unwrap(), "key ***.");
         // Lines of a secret that spans lines.
         assert_eq!(line(&["begin\nline one\nline tw"], &[b"line one\nline two\nend"]).unwrap(), "***");
+    }
+
+    #[test]
+    fn mk_01_nor_is_one_that_colours_or_other_invisible_characters_cut() {
+        let secret: &[u8] = b"hunter2-S3CRET";
+        assert_eq!(line(&["id hunter2-\x1b[01;31m\x1b[KS3CR\x1b[m\x1b[KET\n"], &[secret]).unwrap(), "id ***");
+        assert_eq!(line(&["id hunter2-\x01S3CRET\n"], &[secret]).unwrap(), "id ***");
+        assert_eq!(line(&["id hunter2-\x1b[0mS3C"], &[secret]).unwrap(), "id ***");
+        // Nor where the secret itself has one.
+        assert_eq!(line(&["id a\x1b[0mb-secret\n"], &[b"a\x1b[0mb-secret"]).unwrap(), "id ***");
     }
 
     #[test]

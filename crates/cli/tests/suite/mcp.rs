@@ -71,6 +71,18 @@ fn lc_03_the_sandbox_ends_with_the_client_whichever_way_it_goes() {
     client.running.done().assert(0, "", "");
     assert_nothing_left(marker);
 
+    // It closes what we read and has left an answer unread.
+    let mut client = Client::new(&[]).sleeping(marker);
+    let params =
+        json!({"name": "run_command", "arguments": {"command": "head -c 60000 /dev/zero | tr '\\0' x"}});
+    client.send(&json!({"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": params}));
+    // One more answer than a pipe holds; it is there once this one has been asked for.
+    client.send(&json!({"jsonrpc": "2.0", "id": 9, "method": "tools/list"}));
+    std::thread::sleep(Duration::from_millis(500));
+    drop(client.running.child.stdin.take());
+    client.running.done().assert(0, "", "");
+    assert_nothing_left(marker);
+
     // It is gone, but another process still has its end of what we read.
     let Client { running, lines } = Client::new(&[]).sleeping(marker);
     drop(lines);
@@ -102,6 +114,42 @@ fn a_client_that_leaves_while_a_command_runs_does_not_wait_for_it() {
     done.assert(0, "", "");
     assert!(done.elapsed < Duration::from_secs(30), "{:?}", done.elapsed);
     assert_nothing_left(marker);
+}
+
+#[test]
+fn a_client_that_reads_late_gets_every_answer_also_over_a_socket_that_does_not_block() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    for nonblocking in [false, true] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(nonblocking).unwrap();
+        let call = Call::new(["mcp"]).with(|command| {
+            command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs));
+        });
+        let mut running = call.start_unread();
+        let mut stdin = running.child.stdin.take().unwrap();
+        let client_info = json!({"name": "test", "version": "1"});
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info});
+        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}))
+            .unwrap();
+        // More than a socket takes.
+        for id in 1..=100 {
+            writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"})).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let mut lines = BufReader::new(ours).lines();
+        let ids: Vec<i64> = (0..=100)
+            .map(|_| {
+                serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["id"]
+                    .as_i64()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(ids, (0..=100).collect::<Vec<i64>>());
+        drop(stdin);
+        drop(lines);
+        running.done().assert(0, "", "");
+    }
 }
 
 #[test]

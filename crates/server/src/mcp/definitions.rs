@@ -25,13 +25,15 @@ fn tool(definition: &ToolDefinition, reaches_out: bool) -> Tool {
     tool
 }
 
-/// Returns what clients decide by whether to ask the person. All four are about the sandbox, nothing outside of it, but what is
-/// in there can be lost.
+/// Returns what clients decide by whether to ask the person.
+///
+/// Nothing is called destructive: what can be lost was made by these tools, in a sandbox that is thrown away anyway. Codex, where it
+/// cannot ask, refuses what is.
 fn annotations(definition: &ToolDefinition, reaches_out: bool) -> ToolAnnotations {
     let is_command = definition.tool == toolset::Tool::RunCommand;
     ToolAnnotations::with_title(definition.title)
         .read_only(definition.read_only)
-        .destructive(!definition.read_only)
+        .destructive(false)
         .idempotent(!is_command)
         .open_world(is_command && reaches_out)
 }

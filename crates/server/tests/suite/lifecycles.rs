@@ -99,7 +99,7 @@ async fn td_01_four_tools_with_schemas_and_annotations() {
         tools.iter().map(|tool| (tool["name"].clone(), tool["annotations"].clone())).collect();
     let hints = |title: &str, read_only: bool, idempotent: bool| {
         json!({
-            "title": title, "readOnlyHint": read_only, "destructiveHint": !read_only, "idempotentHint": idempotent,
+            "title": title, "readOnlyHint": read_only, "destructiveHint": false, "idempotentHint": idempotent,
             "openWorldHint": false,
         })
     };

@@ -1,10 +1,13 @@
 //! Standard input and output as the two streams of a protocol.
 
 use std::io;
+use std::os::unix::net::UnixStream as StdStream;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
@@ -20,13 +23,27 @@ pub(super) fn reader() -> impl AsyncRead + Send + Unpin + 'static {
     StdinReader::default()
 }
 
-/// Returns standard output. A pipe is opened again so as not to block, because the flag itself is shared with whoever started us;
-/// anything else is written by a thread.
+/// Returns standard output. A pipe is opened again so as not to block, because the flag itself is shared with whoever started us.
+/// A socket that they made non-blocking is waited for as such; anything else is written by a thread.
 pub(super) fn writer() -> Box<dyn AsyncWrite + Send + Unpin> {
-    match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
-        Ok(sender) => Box::new(sender),
-        Err(_) => Box::new(tokio::io::stdout()),
+    if let Ok(sender) = pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
+        return Box::new(sender);
     }
+    match nonblocking_socket() {
+        Some(socket) => Box::new(socket),
+        None => Box::new(tokio::io::stdout()),
+    }
+}
+
+fn nonblocking_socket() -> Option<UnixStream> {
+    let stdout = rustix::stdio::stdout();
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(stdout).ok()?.st_mode);
+    let flags = rustix::fs::fcntl_getfl(stdout).ok()?;
+    if kind != FileType::Socket || !flags.contains(OFlags::NONBLOCK) {
+        return None;
+    }
+    let socket = rustix::io::fcntl_dupfd_cloexec(stdout, 3).ok()?;
+    UnixStream::from_std(StdStream::from(socket)).ok()
 }
 
 /// Waits until nobody reads standard output any more. A client that was killed may have left its end of our standard input to
