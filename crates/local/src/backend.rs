@@ -211,6 +211,8 @@ impl LocalBackend {
     /// Asks a launcher for a sandbox; once more with a new one when the old one turns out to be gone.
     async fn provision(&self, spec: &SandboxSpec, name: &str) -> Result<Provisioned> {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        // First, so that one that has to be started gets ready while the request is put together.
+        drop(self.launcher()?);
         let limits = spec.limits();
         let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
         let cgroup = if asked {
