@@ -63,6 +63,9 @@ struct Timings {
 /// Runs the command and returns the exit status.
 pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) -> Result<u8> {
     let job = prepare(args, environment, started)?;
+    // Kept to the end of the process. What the backend has started sees that end by itself, and what of it could still run
+    // untrusted code was waited for when the sandbox was destroyed: nobody has to wait for the rest.
+    std::mem::forget(Arc::clone(&job.backend));
     let runtime = runtime()?;
     let result = runtime.block_on(execute(job));
     // A thread blocked in a read of standard input is not waited for.
