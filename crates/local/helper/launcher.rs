@@ -20,12 +20,12 @@ const OWNER_KEY: u64 = 1;
 /// Sandbox tokens follow.
 const FIRST_SANDBOX_KEY: u64 = 2;
 
+/// All that a sandbox gets but its network, which it makes itself.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP) as u64;
 
 /// Serves the owner until it is gone.
@@ -153,7 +153,7 @@ impl Launcher {
         let id = self.ids.of_sandbox(request.token);
         let flags = NAMESPACES | process::CLONE_CLEAR_SIGHAND;
         let cloned = process::clone_into_namespaces(flags, cgroups.clone_into())
-            .map_err(Failure::at("create user, mount, pid, ipc, uts, net and cgroup namespaces"))?;
+            .map_err(Failure::at("create user, mount, pid, ipc, uts and cgroup namespaces"))?;
         let Cloned::Parent { pid, pidfd } = cloned else {
             setup::become_sandbox(request, child_end, agent, self.ids.may_drop_groups);
         };

@@ -8,6 +8,7 @@ use alloc::vec::{self, Vec};
 
 use crate::agent;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
+use crate::sys::process::Forked;
 use crate::sys::security::{self, Landlock, access};
 use crate::sys::{Errno, file, mount, process, socket};
 use crate::transport;
@@ -112,6 +113,7 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     }
     drop(alive);
 
+    let network = Network::begin()?;
     process::set_umask(0);
     let root = build_root(request, shown)?;
     file::change_directory_to(root.as_fd()).map_err(Failure::at("enter the new root"))?;
@@ -120,7 +122,7 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     drop(root);
     process::set_umask(0o022);
 
-    socket::loopback_up().map_err(Failure::about(Subject::Network, "bring the loopback interface up"))?;
+    network.enter()?;
     process::set_host_name(&request.host_name).map_err(Failure::at("set the host name"))?;
     open_standard_descriptors()?;
     let workdir = file::open(None, &request.workdir, libc::O_DIRECTORY | libc::O_RDONLY, 0)
@@ -131,6 +133,46 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     restrict(request)?;
     let landlock_abi = give_up_privileges(request)?;
     Ok(Some(Ready { workdir, landlock_abi }))
+}
+
+/// The network in the making, by a process of its own: it takes as long as all mounts together, and a second processor is mostly
+/// idle. Until it is there this process, which runs nothing but what is here, is in the launcher's.
+struct Network {
+    maker: libc::pid_t,
+    result: OwnedFd,
+}
+
+impl Network {
+    fn begin() -> Result<Self, Failure> {
+        let at = || Failure::about(Subject::Network, "begin to make the network namespace");
+        let (result, theirs) = socket::pair().map_err(at())?;
+        match process::fork().map_err(at())? {
+            Forked::Parent(maker) => Ok(Self { maker, result }),
+            Forked::Child => {
+                let sent = match process::make_network().and_then(|()| socket::loopback_up()) {
+                    Ok(inside) => socket::send(theirs.as_fd(), &0i32.to_le_bytes(), &[inside.as_fd()]),
+                    Err(errno) => socket::send(theirs.as_fd(), &errno.0.to_le_bytes(), &[]),
+                };
+                process::exit(i32::from(sent.is_err()))
+            }
+        }
+    }
+
+    /// Goes into it. The socket that its maker leaves behind shows the way.
+    fn enter(self) -> Result<(), Failure> {
+        let at = || Failure::about(Subject::Network, "make the network namespace");
+        let (result, sockets) = socket::receive(self.result.as_fd(), size_of::<i32>()).map_err(at())?;
+        match (result.try_into().map(i32::from_le_bytes), sockets.first()) {
+            (Ok(0), Some(inside)) => socket::network_of(inside.as_fd())
+                .and_then(|network| process::enter_network(network.as_fd()))
+                .map_err(at())?,
+            (Ok(errno @ 1..), _) => return Err(at()(Errno(errno))),
+            // It was killed.
+            _ => return Err(at()(Errno(libc::EPIPE))),
+        }
+        // So that the agent meets no process that it knows nothing of.
+        process::wait_for(self.maker).map(drop).map_err(at())
+    }
 }
 
 /// Closes whatever the launcher had open, other sandboxes' descriptors above all.

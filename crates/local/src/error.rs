@@ -74,6 +74,9 @@ pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
         _ if step.starts_with("create user") && errno == Errno::NOSPC => {
             "user namespaces are used up or switched off: raise user.max_user_namespaces (sysctl)"
         }
+        Subject::Network if errno == Errno::NOSPC => {
+            "network namespaces are used up or switched off: raise user.max_net_namespaces (sysctl)"
+        }
         // The default filter of container engines answers this, so that C libraries fall back to calls which it can judge.
         _ if step.starts_with("create user") && errno == Errno::NOSYS => {
             "the surrounding container forbids new namespaces: start it with a system call filter that allows them and an \

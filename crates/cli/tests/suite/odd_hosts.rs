@@ -80,7 +80,7 @@ fn p_88_p_90_no_user_namespaces_is_refused_with_the_way_out() {
         let script = "echo 0 >/proc/sys/user/max_user_namespaces; exec \"$@\"";
         Call::new(arguments).below(&[&nested[..], &[script, "sh"]].concat()).done()
     };
-    let refused = "this machine does not allow a step of creation: create user, mount, pid, ipc, uts, net and cgroup namespaces: No space left on device (os error 28)";
+    let refused = "this machine does not allow a step of creation: create user, mount, pid, ipc, uts and cgroup namespaces: No space left on device (os error 28)";
     let remedy = "user namespaces are used up or switched off: raise user.max_user_namespaces (sysctl)";
     let said = format!("ringfence: local: create a sandbox: {refused}\n  try: {remedy}\n");
     off(&["run", "--", "true"]).assert(125, "", &said);

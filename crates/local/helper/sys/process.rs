@@ -83,6 +83,18 @@ pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> R
     unsafe { call!(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, none, 0) }.map(drop)
 }
 
+/// Makes a network namespace and goes into it.
+pub(crate) fn make_network() -> Result<()> {
+    // SAFETY: takes an integer.
+    unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNET) }.map(drop)
+}
+
+/// Goes into a network namespace.
+pub(crate) fn enter_network(network: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_setns, network.as_raw_fd(), libc::CLONE_NEWNET) }.map(drop)
+}
+
 /// Opens a pidfd for a process.
 pub(crate) fn pidfd_open(pid: libc::pid_t) -> Result<OwnedFd> {
     // SAFETY: takes integers only.

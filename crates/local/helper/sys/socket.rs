@@ -203,8 +203,8 @@ impl Epoll {
     }
 }
 
-/// Brings the loopback interface of this network namespace up.
-pub(crate) fn loopback_up() -> Result<()> {
+/// Brings the loopback interface of this network namespace up; returns a socket in it.
+pub(crate) fn loopback_up() -> Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: takes integers only.
     let fd = unsafe { call!(libc::SYS_socket, libc::AF_INET, kind, 0) }?;
@@ -216,6 +216,17 @@ pub(crate) fn loopback_up() -> Result<()> {
     request.ifr_name[1] = b'o' as libc::c_char;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: SIOCSIFFLAGS reads an ifreq, which outlives the call.
-    unsafe { call!(libc::SYS_ioctl, socket.as_raw_fd(), libc::SIOCSIFFLAGS, ptr::from_mut(&mut request)) }
-        .map(drop)
+    unsafe { call!(libc::SYS_ioctl, socket.as_raw_fd(), libc::SIOCSIFFLAGS, ptr::from_mut(&mut request)) }?;
+    Ok(socket)
+}
+
+/// The ioctl that opens the network namespace of a socket; libc has no name for it.
+const SIOCGSKNS: u32 = 0x894c;
+
+/// The network namespace of a socket.
+pub(crate) fn network_of(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
+    // SAFETY: takes no argument, and returns a fresh descriptor.
+    let fd = unsafe { call!(libc::SYS_ioctl, socket.as_raw_fd(), SIOCGSKNS, 0) }?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::new(fd) })
 }
