@@ -133,12 +133,13 @@ Exit status: 0 if at least one backend can isolate here, else 1.";
 const MCP_HELP: &str = "\
 Examples:
   ringfence mcp install claude
-  ringfence mcp install codex -- --memory 2GiB --input .:.
+  ringfence mcp install codex -- --memory 2GiB --input src:src
   ringfence mcp --tool-prefix box --command-timeout 2m
 
 Started by the client, not by hand. All calls share one sandbox. It is created by the first call and
 destroyed with everything in it when the client closes its end, sends SIGTERM, or is gone.
-Settings files and RINGFENCE_* variables apply as for `run`; standard error is the log.
+Settings files and RINGFENCE_* variables apply as for `run`; a timeout in them is also the longest that
+the model can ask for. Standard error is the log.
 
 Exit status: 0 once the client is gone, 130 or 143 after SIGINT or SIGTERM, 125 if it
 cannot serve.";
@@ -189,8 +190,8 @@ Variables, each for the key of the same name:
     refuses all three today, as it does the flags
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local
   RINGFENCE_IGNORE_PROJECT_FILE=1
-  RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files. So far only
-    the tools of `ringfence demo` log anything, so `run` and `shell` stay silent at every level";
+  RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files. Only the tools
+    of `ringfence mcp` and `demo` log anything, so `run` and `shell` stay silent at every level";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:
@@ -334,8 +335,7 @@ pub(crate) struct ToolsetArgs {
     /// Show the value of this --env variable to the model; others are masked. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) public_env: Vec<String>,
-    /// Copy a file or directory into every new sandbox before the first call; without DST under its own name. Can be
-    /// repeated
+    /// Copy a file or directory, as it is then, into every new sandbox; without DST under its own name. Can be repeated
     #[arg(long, value_name = "SRC[:DST]", value_parser = OsStringValueParser::new().try_map(parse::input))]
     pub(crate) input: Vec<Input>,
 }

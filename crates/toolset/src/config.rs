@@ -1,11 +1,12 @@
 //! What a toolset is built from, and the checks on it (TC).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::{Error, GuestPath, OutputLimit, Result, SandboxSpec, SpecField, Timeout};
 
-use crate::inputs::{Input, InputSource};
+use crate::inputs::{Input, InputList, InputSource};
 
 /// Seconds a command gets when the model asks for none (TC-19).
 pub const DEFAULT_COMMAND_TIMEOUT_SECONDS: f64 = 60.0;
@@ -36,7 +37,7 @@ pub struct ToolsetConfig {
     max_output_bytes: Option<usize>,
     max_read_bytes: Option<u64>,
     max_export_bytes: Option<u64>,
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: InputList,
     pub(crate) secrets: Vec<Vec<u8>>,
     pub(crate) public_env: Vec<String>,
 }
@@ -118,7 +119,15 @@ impl ToolsetConfig {
     /// Adds inputs as [`Self::input`] does, programs included. They are staged as [`stage`](crate::stage) says.
     #[must_use]
     pub fn inputs(mut self, inputs: impl IntoIterator<Item = Input>) -> Self {
-        self.inputs.extend(inputs);
+        self.inputs.fixed.extend(inputs);
+        self
+    }
+
+    /// Adds the inputs that `find` returns when a sandbox is created, each time anew: files come and go while a server lives.
+    /// Called where it may block. An error keeps the sandbox from being created.
+    #[must_use]
+    pub fn inputs_found_by(mut self, find: impl Fn() -> Result<Vec<Input>> + Send + Sync + 'static) -> Self {
+        self.inputs.finders.push(Arc::new(find));
         self
     }
 

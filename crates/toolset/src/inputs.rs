@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -60,6 +61,43 @@ pub struct Input {
     pub destination: GuestPath,
     /// Whether the file is a program. A directory can be entered anyway.
     pub executable: bool,
+}
+
+/// Finds inputs at the time they are wanted. May block.
+type Finder = Arc<dyn Fn() -> Result<Vec<Input>> + Send + Sync>;
+
+/// What goes into every sandbox of a toolset.
+#[derive(Clone, Default)]
+pub(crate) struct InputList {
+    pub(crate) fixed: Vec<Input>,
+    pub(crate) finders: Vec<Finder>,
+}
+
+impl InputList {
+    /// Returns what goes into a sandbox that is created now.
+    pub(crate) async fn list(&self) -> Result<Vec<Input>> {
+        let mut inputs = self.fixed.clone();
+        for find in &self.finders {
+            let find = Arc::clone(find);
+            let found = tokio::task::spawn_blocking(move || find()).await;
+            let ended = |_| {
+                Error::new(
+                    ErrorKind::Unexpected,
+                    "",
+                    "find the inputs",
+                    "the search panicked, or the runtime ended",
+                )
+            };
+            inputs.extend(found.map_err(ended)??);
+        }
+        Ok(inputs)
+    }
+}
+
+impl fmt::Debug for InputList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InputList").field("fixed", &self.fixed).field("finders", &self.finders.len()).finish()
+    }
 }
 
 /// Puts inputs into a sandbox: the files in their order, then the empty directories, then the executable bits. The latter two are

@@ -7,12 +7,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringfence_core::{Backend, EnforcementStatement, Error, ErrorKind, Result, SandboxId, SandboxSpec};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::inputs::{self, Input};
+use crate::inputs::{self, InputList};
 use crate::mask::Masker;
 
 const MANUAL_CLEANUP: &str = "it may still exist; remove it by hand with the backend's own tools";
@@ -24,6 +26,7 @@ pub(crate) struct Live {
     pub(crate) statement: EnforcementStatement,
     /// Set once somebody learned that the sandbox is gone; it is not used or destroyed again (LC-19).
     lost: AtomicBool,
+    created: Instant,
     /// Where it was created: the last resort for destroying it when nobody waits any more.
     runtime: Handle,
 }
@@ -31,6 +34,11 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// Returns the lifetime of the sandbox if that is over.
+    pub(crate) fn outlived(&self, spec: &SandboxSpec) -> Option<Duration> {
+        spec.lifetime().filter(|lifetime| self.created.elapsed() >= *lifetime)
     }
 }
 
@@ -67,7 +75,7 @@ struct State {
 struct Shared {
     backend: Arc<dyn Backend>,
     spec: SandboxSpec,
-    inputs: Vec<Input>,
+    inputs: InputList,
     masker: Arc<Masker>,
     state: Mutex<State>,
     /// Turns true when the session closes: inputs that are being staged are not waited for, they can be large, and a network
@@ -97,7 +105,7 @@ impl Provisioner {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         spec: SandboxSpec,
-        inputs: Vec<Input>,
+        inputs: InputList,
         masker: Arc<Masker>,
     ) -> Self {
         let state = Mutex::new(State { closed: false, standing: Standing::Nothing });
@@ -338,6 +346,12 @@ fn destroy(shared: Arc<Shared>, id: SandboxId) -> impl Future<Output = ()> + Sen
 
 /// Creates a sandbox, puts the inputs into it, and publishes it.
 async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) {
+    let inputs = match shared.inputs.list().await {
+        Ok(inputs) => inputs,
+        Err(error) => return publisher.failed(terminal(&shared, error)),
+    };
+    // A lifetime counts from some moment after this one, so that nothing is told to be over too late.
+    let requested = Instant::now();
     let created = match shared.backend.create(&shared.spec).await {
         Ok(created) => created,
         Err(error) => return publisher.failed(terminal(&shared, error)),
@@ -348,7 +362,7 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
     let staged = tokio::select! {
         biased;
         _ = closing.wait_for(|closing| *closing) => Err(shared.not_open()),
-        staged = inputs::stage(&shared.inputs, &*shared.backend, &created.id) => staged,
+        staged = inputs::stage(&inputs, &*shared.backend, &created.id) => staged,
     };
     let failure = match staged {
         Ok(()) => {
@@ -356,6 +370,7 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
                 id: created.id.clone(),
                 statement: created.statement,
                 lost: AtomicBool::new(false),
+                created: requested,
                 runtime,
             };
             match publisher.ready(live) {

@@ -9,7 +9,7 @@ use crate::budget::CorrectionBudget;
 use crate::definition::{MAX_CORRECTIONS, Tool};
 use crate::outcome::{Correction, ToolError, ToolOutput};
 use crate::provision::{Live, Provisioner};
-use crate::text::quoted_path;
+use crate::text::{general_number, quoted_path};
 use crate::tools::list_directory::ListDirectory;
 use crate::tools::read_file::{self, ReadFile};
 use crate::tools::run_command::RunCommand;
@@ -249,7 +249,7 @@ impl Session {
                         return Err(self.provisioner.not_open().into());
                     }
                 }
-                Ok(call.render(&result, toolset.spec(), bounds, masker)?)
+                Ok(call.render(&result, toolset.spec(), live.outlived(toolset.spec()), bounds, masker)?)
             }
             Call::ReadFile(call) => {
                 let content = backend
@@ -281,10 +281,15 @@ impl Session {
             // Learned from whatever operation, the handle is dead: forget it, say so, and go on in a new sandbox as after
             // a lost command (ER-08 done right). The backend's hint is for whoever can create a sandbox; a model cannot.
             self.provisioner.lost(live);
+            let why = match live.outlived(self.toolset.spec()) {
+                Some(lifetime) => {
+                    format!("the sandbox's lifetime of {} s was over", general_number(lifetime.as_secs_f64()))
+                }
+                None => error.summary().to_string(),
+            };
             return Failure::Correctable(format!(
-                "{name} failed: {}. The sandbox was lost: its files and processes are gone, and the next call starts in a new \
-                 one",
-                error.summary()
+                "{name} failed: {why}. The sandbox was lost: its files and processes are gone, and the next call starts in a new \
+                 one"
             ));
         }
         if error.is_terminal() {

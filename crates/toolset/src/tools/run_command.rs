@@ -1,5 +1,7 @@
 //! `run_command`: arguments, wording, rendering (RC).
 
+use std::time::Duration;
+
 use ringfence_core::clip::{self, ClipLimits, EARLIER_TRUNCATED};
 use ringfence_core::{
     Captured, CommandRequest, CommandResult, Ending, OutputLimit, Result, SandboxSpec, Timeout,
@@ -150,11 +152,12 @@ impl RunCommand {
         Ok(CommandRequest::shell(self.command.clone(), self.timeout, OutputLimit::new(bytes)?))
     }
 
-    /// Renders a result for the model (RC-06 to RC-20).
+    /// Renders a result for the model (RC-06 to RC-20). `outlived` is the sandbox's lifetime if that is over.
     pub(crate) fn render(
         &self,
         result: &CommandResult,
         spec: &SandboxSpec,
+        outlived: Option<Duration>,
         bounds: &Bounds,
         masker: &Masker,
     ) -> Result<ToolOutput> {
@@ -163,7 +166,7 @@ impl RunCommand {
         let stderr = Shown::of(&result.stderr, limits, masker);
         // RC-12: what the backend applied counts, if it says so.
         let applied = result.applied_timeout.unwrap_or(self.timeout.get()).as_secs_f64();
-        let ending_note = ending_note(result, applied, spec);
+        let ending_note = ending_note(result, applied, spec, outlived);
 
         let mut sections: Vec<String> = Vec::new();
         sections.extend(stdout.section("stdout"));
@@ -284,7 +287,12 @@ impl Shown {
 }
 
 /// Returns the note on how the command ended; none for success, and none where the replacement note says it all.
-fn ending_note(result: &CommandResult, applied_seconds: f64, spec: &SandboxSpec) -> Option<String> {
+fn ending_note(
+    result: &CommandResult,
+    applied_seconds: f64,
+    spec: &SandboxSpec,
+    outlived: Option<Duration>,
+) -> Option<String> {
     let limits = spec.limits();
     Some(match result.ending {
         Ending::Exited(0) => return None,
@@ -302,7 +310,10 @@ fn ending_note(result: &CommandResult, applied_seconds: f64, spec: &SandboxSpec)
             Some(pids) => format!("[failed: too many processes, the sandbox may have {pids}]"),
             None => "[failed: too many processes]".to_owned(),
         },
-        _ if result.sandbox_lost => return None,
+        _ if result.sandbox_lost => {
+            let lifetime = outlived?.as_secs_f64();
+            format!("[the sandbox's lifetime of {}s was over]", general_number(lifetime))
+        }
         _ => "[exit code: unknown]".to_owned(),
     })
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ringfence_core::memory::{Operation, RecordedCommand, RecordingBackend};
@@ -263,4 +264,37 @@ async fn lc_09_closing_does_not_wait_for_inputs_that_take_long() {
     tokio::time::timeout(Duration::from_secs(1), run.close()).await.unwrap();
     assert_eq!(terminal(call.await.unwrap()).message(), "the session is not open");
     assert_eq!((ids(&backend.destroyed()), backend.alive()), (vec!["box-1".to_owned()], vec![]));
+}
+
+#[tokio::test]
+async fn inputs_are_found_anew_for_every_sandbox() {
+    let backend = recording();
+    let found = Arc::new(AtomicUsize::new(0));
+    let finder = {
+        let found = Arc::clone(&found);
+        move || match found.fetch_add(1, Ordering::Relaxed) {
+            1 => Err(Error::invalid("find the inputs", "gone")),
+            n => Ok(vec![Input {
+                source: InputSource::Bytes("x".into()),
+                destination: at(&format!("f{n}")),
+                executable: false,
+            }]),
+        }
+    };
+    let run = session(&backend, ToolsetConfig::new().inputs_found_by(finder));
+    let lose = || {
+        backend.set_command_result(CommandResult { sandbox_lost: true, ..ended(Ending::Exited(0), "", "") })
+    };
+    lose();
+    text(&run, "run_command", json!({"command": "x"})).await;
+    // Nothing is created for inputs that cannot be found.
+    let failed = terminal(run.call("run_command", &json!({"command": "x"})).await);
+    assert_eq!(
+        failed.to_string(),
+        "rec: provision a sandbox: could not provision a sandbox: find the inputs: gone"
+    );
+    assert_eq!(backend.created().len(), 1);
+    text(&run, "run_command", json!({"command": "x"})).await;
+    let written: Vec<String> = backend.writes().iter().map(|write| write.path.to_string()).collect();
+    assert_eq!(written, ["f0", "f2"]);
 }

@@ -227,3 +227,20 @@ async fn lc_19_after_a_lost_sandbox_the_next_command_runs_in_a_new_one() {
     assert_eq!(ids(&used), ["box-1", "box-2"]);
     assert_eq!(ids(&backend.destroyed()), ["box-2"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn lc_19_a_sandbox_whose_lifetime_is_over_says_so_in_text_and_structure() {
+    let backend = recording();
+    let spec = SandboxSpec::new().with_lifetime(Duration::from_secs(10)).unwrap();
+    let run = session(&backend, ToolsetConfig::new().spec(spec));
+    text(&run, "run_command", json!({"command": "x"})).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    backend.set_command_result(CommandResult { sandbox_lost: true, ..ended(Ending::Unknown, "", "") });
+    let lost = run.call("run_command", &json!({"command": "x"})).await.unwrap();
+    assert_eq!(
+        lost.text,
+        "(no output)\n[the sandbox's lifetime of 10s was over] [the sandbox was lost: its files and processes are gone, and the \
+         next call starts in a new one]"
+    );
+    assert_eq!(lost.structured["note"], "the sandbox's lifetime of 10s was over");
+}

@@ -3,8 +3,8 @@
 mod install;
 mod streams;
 
-use ringfence::Registry;
-use ringfence::toolset::{Toolset, ToolsetConfig};
+use ringfence::toolset::{DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, Toolset, ToolsetConfig};
+use ringfence::{Error, Registry};
 use ringfence_server::mcp::Server;
 
 use crate::args::{McpArgs, McpCommand, ToolsetArgs};
@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::{Failure, Result};
 use crate::inputs;
 use crate::log;
-use crate::settings::{RunFlags, Settings};
+use crate::settings::{RunFlags, Settings, Source};
 use crate::signals::{Interrupt, Signals};
 
 /// Serves, or does what the subcommand says.
@@ -63,12 +63,12 @@ fn toolset(args: &McpArgs, environment: &Environment) -> Result<Toolset> {
     let settings = Settings::load(&args.spec, RunFlags::default(), environment)?;
     let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
     let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;
-    let toolset = Toolset::new(backend, config(&args.toolset)?.spec(spec))?;
+    let toolset = Toolset::new(backend, config(&args.toolset, &settings)?.spec(spec))?;
     toolset.judge().map_err(|error| settings.explain(error))?;
     Ok(toolset)
 }
 
-fn config(args: &ToolsetArgs) -> Result<ToolsetConfig> {
+fn config(args: &ToolsetArgs, settings: &Settings) -> Result<ToolsetConfig> {
     let mut config = ToolsetConfig::new();
     if let Some(prefix) = &args.tool_prefix {
         config = config.prefix(prefix);
@@ -76,8 +76,12 @@ fn config(args: &ToolsetArgs) -> Result<ToolsetConfig> {
     if let Some(timeout) = args.command_timeout {
         config = config.default_command_timeout_seconds(timeout.get().as_secs_f64());
     }
-    if let Some(timeout) = args.max_command_timeout {
-        config = config.max_command_timeout_seconds(timeout.get().as_secs_f64());
+    // A timeout in the settings is a ceiling somebody wanted; it lowers what the model can ask for, and never raises it.
+    let settings_timeout = settings.timeout()?;
+    let ceiling = (settings_timeout.origin.source != Source::Default)
+        .then(|| settings_timeout.value.get().as_secs_f64().min(DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS));
+    if let Some(seconds) = args.max_command_timeout.map(|timeout| timeout.get().as_secs_f64()).or(ceiling) {
+        config = config.max_command_timeout_seconds(seconds);
     }
     if let Some(lines) = args.max_output_lines {
         config = config.max_output_lines(lines);
@@ -91,5 +95,16 @@ fn config(args: &ToolsetArgs) -> Result<ToolsetConfig> {
     for name in &args.public_env {
         config = config.public_env(name);
     }
-    Ok(config.inputs(inputs::collect(&args.input)?))
+    // Looked for now, so that what is missing is said before a client sees a tool, and again for each sandbox.
+    inputs::collect(&args.input)?;
+    let input = args.input.clone();
+    Ok(config.inputs_found_by(move || {
+        inputs::collect(&input).map_err(|failure| {
+            let error = Error::invalid("find the inputs", failure.to_string());
+            match failure.hint_text() {
+                Some(hint) => error.hint(hint),
+                None => error,
+            }
+        })
+    }))
 }
