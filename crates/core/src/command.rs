@@ -120,9 +120,11 @@ pub enum Ending {
     Signalled(i32),
     /// It was ended because its timeout passed.
     TimedOut,
-    /// The sandbox's memory limit ended it (P115).
+    /// The sandbox's memory limit ended it, or what it passes on the end of (P115). Not where it exits with another status:
+    /// that is its own choice, and reported as it is.
     MemoryExceeded,
-    /// The sandbox's process limit kept it from going on and it failed.
+    /// The sandbox's process limit kept it from being started or from going on, as far as its end tells: many a program fails with a
+    /// status that says nothing of the reason, and then only its standard error does (P114).
     PidsExceeded,
     /// It is not known, for example because the sandbox was lost.
     Unknown,

@@ -160,30 +160,42 @@ struct Running {
     limits: Struck,
 }
 
-/// How often the limits had struck when the command started. What is counted until it ends may also be another's that
-/// ran meanwhile: the kernel counts per sandbox.
-struct Struck {
+/// How often the limits had struck when the command started.
+#[derive(Debug)]
+pub(crate) struct Struck {
     memory: u64,
     pids: u64,
 }
 
 impl Struck {
-    fn so_far(sandbox: &Sandbox) -> Self {
+    pub(crate) fn so_far(sandbox: &Sandbox) -> Self {
         Self { memory: count(&sandbox.memory), pids: count(&sandbox.pids) }
+    }
+
+    /// How a command ended, where a limit may be the reason. The kernel counts per sandbox, and something in the background can
+    /// meet a limit all the time: only an ending that is nobody's own choice is put down to it. What cannot be told is
+    /// who killed a command while another process met the memory limit.
+    pub(crate) fn explain(&self, sandbox: &Sandbox, ending: Ending) -> Ending {
+        match ending {
+            KILLED | KILLED_BELOW if self.memory < count(&sandbox.memory) => Ending::MemoryExceeded,
+            CANNOT_FORK if self.pids < count(&sandbox.pids) => Ending::PidsExceeded,
+            _ => ending,
+        }
     }
 }
 
 /// How often a limit has struck.
-pub(crate) fn count(counter: &Option<Counter>) -> u64 {
+fn count(counter: &Option<Counter>) -> u64 {
     counter.as_ref().map_or(0, Counter::read)
 }
 
 /// What the kernel does to the process that met the memory limit, and what a shell makes of it.
 const KILLED: Ending = Ending::Signalled(9);
-const KILLED_BELOW: i32 = 128 + 9;
+const KILLED_BELOW: Ending = Ending::Exited(128 + 9);
 
-/// What bash exits with when it cannot fork; other programs exit with 1 or 2.
-const CANNOT_FORK: i32 = 254;
+/// What bash exits with when it cannot fork. Others exit with 1 or 2 then, which says no more than that something failed: theirs
+/// is told by what they write on standard error.
+const CANNOT_FORK: Ending = Ending::Exited(254);
 
 /// How the loop ended.
 enum End {
@@ -233,16 +245,7 @@ impl Running {
             End::ShimGone if sandbox.is_alive() => (Ending::Signalled(9), false),
             End::ShimGone => (Ending::Unknown, true),
         };
-        // A command that coped and exits with a status of its own choosing keeps it.
-        match ending {
-            KILLED | Ending::Exited(1 | KILLED_BELOW) if self.limits.memory < count(&sandbox.memory) => {
-                ending = Ending::MemoryExceeded;
-            }
-            Ending::Exited(1 | 2 | CANNOT_FORK) if self.limits.pids < count(&sandbox.pids) => {
-                ending = Ending::PidsExceeded;
-            }
-            _ => {}
-        }
+        ending = self.limits.explain(sandbox, ending);
         sandbox_lost |= !sandbox.is_alive();
         Ok(CommandResult {
             ending,

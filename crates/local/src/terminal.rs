@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use crate::SCHEME;
 use crate::error::{lost, unexpected};
-use crate::run::{count, run_request};
+use crate::run::{Struck, run_request};
 use crate::sandbox::Sandbox;
 use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, NotStarted, Reply};
@@ -34,7 +34,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     let invocation = request.invocation.unwrap_or_else(shell);
     let mut run = run_request(OPERATION, &sandbox, &invocation, &request.env, b"")?;
     run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
-    let memory_before = count(&sandbox.memory);
+    let limits = Struck::so_far(&sandbox);
     let request = AgentRequest::Run(run);
     let asking = async {
         let channel = sandbox.ask(OPERATION, &request, &[]).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     Ok(Terminal {
         input: Box::new(Master(watched(input, Interest::WRITABLE)?)),
         output: Box::new(Master(watched(output, Interest::READABLE)?)),
-        control: Arc::new(Control { sandbox, channel, master, memory_before }),
+        control: Arc::new(Control { sandbox, channel, master, limits }),
     })
 }
 
@@ -82,14 +82,7 @@ struct Control {
     /// Its closing ends the command.
     channel: Channel,
     master: OwnedFd,
-    /// How often the memory limit had struck when the command started.
-    memory_before: u64,
-}
-
-impl Control {
-    fn memory_struck(&self) -> bool {
-        self.memory_before < count(&self.sandbox.memory)
-    }
+    limits: Struck,
 }
 
 #[async_trait]
@@ -103,11 +96,12 @@ impl TerminalControl for Control {
     async fn wait(&self) -> Result<Ending> {
         const OPERATION: &str = "wait for the command";
         match self.channel.receive::<Reply>().await {
-            Ok(Some((Reply::Signalled(9) | Reply::Exited(1 | 137), _))) if self.memory_struck() => {
-                Ok(Ending::MemoryExceeded)
+            Ok(Some((Reply::Signalled(signal), _))) => {
+                Ok(self.limits.explain(&self.sandbox, Ending::Signalled(signal)))
             }
-            Ok(Some((Reply::Signalled(signal), _))) => Ok(Ending::Signalled(signal)),
-            Ok(Some((Reply::Exited(status), _))) => Ok(Ending::Exited(status)),
+            Ok(Some((Reply::Exited(status), _))) => {
+                Ok(self.limits.explain(&self.sandbox, Ending::Exited(status)))
+            }
             Ok(Some((Reply::NotStarted(NotStarted::NotFound, _), _))) => Ok(Ending::Exited(127)),
             Ok(Some((Reply::NotStarted(NotStarted::Exec, _), _))) => Ok(Ending::Exited(126)),
             Ok(Some((Reply::NotStarted(_, errno), _))) => {

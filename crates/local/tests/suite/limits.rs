@@ -81,14 +81,61 @@ async fn p_115_a_child_that_was_ended_by_the_limit_is_not_the_next_commands_faul
     let said = sandbox.run(&format!("(exec 2> /dev/null; {EAT}) 2> /dev/null; echo coped")).await;
     assert_eq!((said.ending, said.stdout.as_str()), (Ending::Exited(0), "coped\n"));
     assert_eq!(sandbox.run("exit 3").await, Said::ended(Ending::Exited(3), "", ""));
-    // One that passes the kill on, or just fails, says why; one that chose another status keeps it.
-    for (then, ending) in [
-        ("exit $?", Ending::MemoryExceeded),
-        ("exit 1", Ending::MemoryExceeded),
-        ("exit 42", Ending::Exited(42)),
-    ] {
+    // One that passes the kill on says why; one that chose another status keeps it.
+    for (then, ending) in
+        [("exit $?", Ending::MemoryExceeded), ("exit 1", Ending::Exited(1)), ("exit 42", Ending::Exited(42))]
+    {
         let said = sandbox.run(&format!("({EAT}) 2> /dev/null || {then}")).await;
         assert_eq!(said.ending, ending, "{then}");
+    }
+}
+
+#[tokio::test]
+async fn p_115_a_limit_that_another_process_meets_hides_no_status() {
+    if !enforces(SpecField::Memory, memory(64)).await {
+        return;
+    }
+    let sandbox = Box::limited(memory(64)).await;
+    // One process after the other meets the limit in the background. What is written counts them from outside the limit.
+    sandbox
+        .prepare(&format!(
+            "(exec 2> /dev/null; while :; do ({EAT}); echo >> /tmp/met; done) > /dev/null 2>&1 &"
+        ))
+        .await;
+    let met =
+        "before=$(wc -l < /tmp/met); until [ $(wc -l < /tmp/met) -gt $((before + 1)) ]; do sleep 0.05; done";
+    sandbox.prepare("until [ -s /tmp/met ]; do sleep 0.05; done").await;
+    for status in [0, 1, 2, 3] {
+        let said = sandbox.run_for(&format!("{met}; exit {status}"), 60.0).await;
+        assert_eq!(said, Said::ended(Ending::Exited(status), "", ""));
+    }
+    // Control: a command that meets it says so, whoever else does.
+    assert_eq!(sandbox.run_for(&format!("({EAT}) 2> /dev/null"), 60.0).await.ending, Ending::MemoryExceeded);
+}
+
+#[tokio::test]
+async fn p_114_a_limit_that_another_process_meets_hides_no_status() {
+    const TEST: &str = "p_114_a_limit_that_another_process_meets_hides_no_status";
+    if !has_process_limit(TEST).await {
+        return;
+    }
+    let sandbox = Box::limited(pids(20)).await;
+    // Round by round, more than there is room for; each leaves room when it is over.
+    let round = "(for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do sleep 0.2 & done; wait)";
+    let rounds = format!("while :; do {round}; echo >> /tmp/met; sleep 0.2; done");
+    sandbox.prepare(&format!("touch /tmp/met; ({rounds}) > /dev/null 2>&1 &")).await;
+    // Two rounds long, without a process of its own.
+    let met = "count() { n=0; while read -r _; do n=$((n + 1)); done < /tmp/met; }; count; goal=$((n + 2)); \
+               while [ $n -lt $goal ]; do count; done";
+    let refused = Said::ended(Ending::PidsExceeded, "", "ringfence: no more processes in this sandbox\n");
+    for status in [1, 2] {
+        let command = format!("{met}; exit {status}");
+        let mut said = sandbox.run_for(&command, 60.0).await;
+        while said == refused {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            said = sandbox.run_for(&command, 60.0).await;
+        }
+        assert_eq!(said, Said::ended(Ending::Exited(status), "", ""));
     }
 }
 
@@ -116,7 +163,7 @@ async fn p_113_a_storm_that_eats_memory_leaves_the_sandbox_usable_or_lost() {
         return;
     }
     let sandbox = Box::limited(Limits { pids: Some(Pids::new(64).unwrap()), ..memory(64) }).await;
-    let storm = format!("for i in $(seq 20); do ({EAT}) & done; wait; exit 1");
+    let storm = format!("for i in $(seq 20); do ({EAT}) & done; wait $!");
     let result = sandbox.request(CommandRequest::shell(storm, seconds(20.0), limit(1000))).await;
     assert_eq!(result.ending, Ending::MemoryExceeded);
     let after = sandbox.backend.run_command(&sandbox.id, shell("echo on", 60.0)).await;
