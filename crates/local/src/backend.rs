@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -65,7 +65,8 @@ pub struct LocalBackend {
     config: LocalConfig,
     machine: OnceLock<Machine>,
     hierarchies: OnceLock<Hierarchies>,
-    sweep: Once,
+    /// Whether control groups may have been left behind by a launcher that is gone.
+    unswept: AtomicBool,
     launcher: Mutex<Option<Arc<Launcher>>>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
 }
@@ -95,7 +96,7 @@ impl LocalBackend {
             config,
             machine: OnceLock::new(),
             hierarchies: OnceLock::new(),
-            sweep: Once::new(),
+            unswept: AtomicBool::new(true),
             launcher: Mutex::new(None),
             sandboxes: Mutex::new(HashMap::new()),
         }
@@ -154,9 +155,18 @@ impl LocalBackend {
 
     /// Forgets a launcher that does not answer, so that the next sandbox gets a new one.
     fn forget_launcher(&self, dead: &Arc<Launcher>) {
+        dead.retire();
+        self.unswept.store(true, Ordering::Relaxed);
         let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
         if launcher.as_ref().is_some_and(|current| Arc::ptr_eq(current, dead)) {
             *launcher = None;
+        }
+    }
+
+    /// Removes control groups whose launcher is gone; again with the next sandbox where the kernel still puts processes away.
+    fn sweep(&self) {
+        if self.unswept.swap(false, Ordering::Relaxed) && !self.hierarchies().sweep() {
+            self.unswept.store(true, Ordering::Relaxed);
         }
     }
 
@@ -215,15 +225,15 @@ impl LocalBackend {
         drop(self.launcher()?);
         let limits = spec.limits();
         let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
-        let cgroup = if asked {
-            self.sweep.call_once(|| self.hierarchies().sweep());
-            self.hierarchies().plan(name, limits)
-        } else {
-            CgroupPlan::default()
-        };
-        let request = LauncherRequest::Create(Box::new(self.request(spec, token, &cgroup)));
         for _ in 0..2 {
             let launcher = self.launcher()?;
+            let cgroup = if asked {
+                self.sweep();
+                self.hierarchies().plan(launcher.number(), name, limits)
+            } else {
+                CgroupPlan::default()
+            };
+            let request = LauncherRequest::Create(Box::new(self.request(spec, token, &cgroup)));
             let (agent, theirs) =
                 transport::pair().map_err(|error| unexpected(CREATE, "create a socket", error).terminal())?;
             let sent = tokio::time::timeout(CREATE_DEADLINE, launcher.send(&request, theirs)).await;

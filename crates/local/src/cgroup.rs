@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ringfence_core::{Limits, SpecField};
 use rustix::fs::Access;
 
+use crate::launcher::living;
 use crate::wire::{CgroupAction, CgroupStep, Subject};
 
 /// The accounting period of CPU quotas, in microseconds; the kernel's default.
@@ -135,9 +136,9 @@ impl Hierarchies {
     }
 
     /// Plans the work for the limits that a controller is there for, in directories with the sandbox's name in theirs.
-    pub(crate) fn plan(&self, sandbox: &str, limits: &Limits) -> CgroupPlan {
-        // The process too, for the sweep. Other pid namespaces have the same numbers, so the sandbox's part has to differ.
-        let name = &format!("{PREFIX}{}-{sandbox}", std::process::id());
+    pub(crate) fn plan(&self, launcher: u64, sandbox: &str, limits: &Limits) -> CgroupPlan {
+        // Owner and launcher too, for the sweep. Other pid namespaces have the same numbers, so the sandbox's part has to differ.
+        let name = &format!("{PREFIX}{}-{launcher}-{sandbox}", std::process::id());
         let mut plan = CgroupPlan::default();
         let mut v2: Vec<Controller> = Vec::new();
         for controller in Controller::ALL {
@@ -162,21 +163,35 @@ impl Hierarchies {
 }
 
 impl Hierarchies {
-    /// Removes what owners left behind that were killed together with their launchers. A directory in use cannot be
-    /// removed, so at worst another's sandbox that is just being made is refused.
-    pub(crate) fn sweep(&self) {
+    /// Removes what launchers left behind that were killed, of this process and of owners that are gone. A directory in use
+    /// cannot be removed, so at worst another's sandbox that is just being made is refused. False where one of this process's
+    /// is in use still.
+    pub(crate) fn sweep(&self) -> bool {
+        let living = living();
         let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
+        let mut all = true;
         for entry in parents.flat_map(fs::read_dir).flatten().flatten() {
             let name = entry.file_name();
-            let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
-            let is_gone =
-                |owner: &str| owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists();
-            if owner.is_some_and(is_gone) {
-                // In use, or another's: not ours to remove.
-                drop(fs::remove_dir(entry.path()));
+            let Some((owner, launcher)) = name.to_str().and_then(made_by) else { continue };
+            let own = owner == std::process::id();
+            let left = if own { !living.contains(&launcher) } else { !is_process(owner) };
+            if left && fs::remove_dir(entry.path()).is_err() {
+                // Another's is not ours to wait for.
+                all &= !own;
             }
         }
+        all
     }
+}
+
+/// Owner and launcher in the name of a directory of ours.
+fn made_by(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn is_process(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 impl CgroupPlan {
@@ -373,6 +388,16 @@ mod tests {
         assert_eq!(own_path(own, "memory").as_deref(), Some("/b"));
         assert_eq!(own_path(own, "").as_deref(), Some("/c:d"));
         assert_eq!(own_path(own, "pids"), None);
+    }
+
+    #[test]
+    fn owner_and_launcher_stand_in_the_name() {
+        assert_eq!(made_by("ringfence-12-3-sb-0123"), Some((12, 3)));
+        for other in
+            ["ringfence", "ringfence-12", "ringfence-12-sb-0123", "ringfence-x-3-sb", "docker-12-3-sb"]
+        {
+            assert_eq!(made_by(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -315,6 +315,50 @@ async fn p_27_a_launcher_that_is_killed_takes_its_sandboxes_along() {
 }
 
 #[tokio::test]
+async fn p_27_what_a_killed_launcher_leaves_is_removed_with_the_next() {
+    if !is_alone("suite::lifecycle::p_27_what_a_killed_launcher_leaves_is_removed_with_the_next") {
+        return;
+    }
+    let own = || cgroups_made_by(std::process::id());
+    // Another launcher of the same process keeps its own.
+    let other = LocalBackend::new(LocalConfig::default());
+    let spec = few_pids(&other).await;
+    let kept = other.create(&spec).await.unwrap().id;
+    let [other_launcher] = children_of(std::process::id())[..] else { panic!("one launcher") };
+    let lasting = own();
+    assert_eq!(!lasting.is_empty(), has_cgroups());
+    let backend = LocalBackend::new(LocalConfig::default());
+    for _ in 0..3 {
+        let id = backend.create(&spec).await.unwrap().id;
+        let launchers: Vec<u32> =
+            children_of(std::process::id()).into_iter().filter(|pid| *pid != other_launcher).collect();
+        let left = own();
+        assert_eq!(left.len(), 2 * lasting.len());
+        kill(launchers[0]);
+        assert!(
+            until(5.0, || std::fs::read(format!("/proc/{}/cmdline", launchers[0])).unwrap().is_empty()).await
+        );
+        // The kernel may still be putting the processes inside away, and then the next sandbox removes them.
+        let mut swept = false;
+        for _ in 0..500 {
+            let next = backend.create(&spec).await.unwrap().id;
+            backend.destroy(&next).await.unwrap();
+            swept = own() == lasting;
+            if swept {
+                break;
+            }
+        }
+        assert!(swept, "{:?} of {left:?}", own());
+        assert_eq!(
+            backend.run_command(&id, shell("true", 5.0)).await.unwrap_err().kind(),
+            &ErrorKind::SandboxLost
+        );
+    }
+    let said = other.run_command(&kept, shell("echo on", 5.0)).await.unwrap();
+    assert_eq!(said.stdout.text(), "on\n");
+}
+
+#[tokio::test]
 async fn p_27_owner_and_launcher_killed_together_leave_no_process() {
     let mut owner = Owner::start("five");
     let marker = Marker(owner.hear("marker"));
