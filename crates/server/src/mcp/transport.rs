@@ -101,8 +101,16 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            self.outbox.has_room().await;
-            let line = match self.lines.next().await {
+            let next = async {
+                self.outbox.has_room().await;
+                self.lines.next().await
+            };
+            let line = tokio::select! {
+                biased;
+                () = self.outbox.broken() => break,
+                line = next => line,
+            };
+            let line = match line {
                 Ok(Some(Line::Whole(line))) => line,
                 Ok(Some(Line::TooLong { id })) => {
                     let message = format!("the message is longer than {} MiB", MAX_MESSAGE_BYTES >> 20);

@@ -116,6 +116,14 @@ impl Client {
         text_of_error(&self.call(tool, arguments).await)
     }
 
+    /// Closes the end that the server writes to, asks for something, and waits for the service to end. Returns the other end.
+    pub(crate) async fn stop_reading_and_ask(mut self) -> DuplexStream {
+        self.ask("tools/list", json!({})).await;
+        drop(self.from_server);
+        self.serving.await.unwrap().unwrap();
+        self.to_server
+    }
+
     /// Closes the client's end, reads nothing of what is still to come, and waits for the service to end.
     pub(crate) async fn close_unread(self) -> Result<(), ServeError> {
         drop(self.to_server);

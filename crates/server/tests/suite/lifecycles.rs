@@ -232,3 +232,14 @@ async fn there_is_one_page_of_tools() {
     let told = "all tools are on one page; no cursor was given out";
     assert_eq!(answer["error"], json!({"code": -32602, "message": told}));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_cannot_be_written_to_is_gone() {
+    let mut client = Client::legacy(ToolsetConfig::new()).await;
+    client.call("run_command", json!({"command": "x"})).await;
+    let (backend, server) = (client.backend.clone(), client.server.clone());
+    // Its own end stays open, as when another process has inherited it.
+    let _kept = client.stop_reading_and_ask().await;
+    server.close().await;
+    assert_eq!(backend.alive(), []);
+}

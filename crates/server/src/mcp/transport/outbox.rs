@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// From here on nothing more is read from a client that does not read. What it has asked for until then is held in memory.
@@ -29,6 +29,7 @@ pub(super) struct Outbox {
 struct Waiting {
     bytes: AtomicUsize,
     less: Notify,
+    broken: watch::Sender<bool>,
 }
 
 impl Outbox {
@@ -51,15 +52,21 @@ impl Outbox {
         sender.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Waits until there is room for more answers. A client that is gone has room.
+    /// Waits until there is room for more answers.
     pub(super) async fn has_room(&self) {
         loop {
             let less = self.waiting.less.notified();
-            if self.waiting.bytes.load(Ordering::Acquire) < FULL_BYTES || self.writing.is_finished() {
+            if self.waiting.bytes.load(Ordering::Acquire) < FULL_BYTES {
                 return;
             }
             less.await;
         }
+    }
+
+    /// Waits until the client cannot be written to any more.
+    pub(super) async fn broken(&self) {
+        // The sender lives as long as this.
+        drop(self.waiting.broken.subscribe().wait_for(|broken| *broken).await);
     }
 
     /// Writes what is left, for as long as the client takes it.
@@ -94,6 +101,7 @@ async fn write(
         waiting.less.notify_one();
         if let Err(error) = written {
             tracing::debug!("write to the client: {error}");
+            waiting.broken.send_replace(true);
             return;
         }
     }
