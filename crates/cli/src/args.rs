@@ -158,7 +158,7 @@ Where it is written (project: below the current directory; user: for all project
   cursor    .cursor/mcp.json     ~/.cursor/mcp.json
   opencode  opencode.json        ~/.config/opencode/opencode.json
 Everything else in the file stays as it is, comments included. An entry of the same name gets the new
-command and keeps its other keys.";
+command and keeps its other keys; one with another transport, such as a URL, is refused.";
 
 const CONFIG_HELP: &str = "\
 Examples:

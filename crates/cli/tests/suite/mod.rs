@@ -3,6 +3,7 @@ mod doctor;
 mod driver;
 mod inputs;
 mod mcp;
+mod mcp_install;
 mod odd_hosts;
 mod refusals;
 mod run;

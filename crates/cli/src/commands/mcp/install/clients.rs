@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::edit::{Place, Value};
+use super::edit::{Fields, Place, Value};
 use crate::args::{Client, Scope};
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
@@ -31,11 +31,11 @@ const AROUND_A_COMMAND: Duration = Duration::from_secs(30);
 
 impl Entry {
     /// Returns the keys of the entry as the client calls them.
-    pub(super) fn fields(&self, client: Client) -> Vec<(&'static str, Value)> {
+    pub(super) fn fields(&self, client: Client) -> Fields {
         let command = Value::Text(self.command.clone());
         let mut words = vec!["mcp".to_owned()];
         words.extend(self.arguments.iter().cloned());
-        match client {
+        let ours = match client {
             Client::Claude | Client::Vscode | Client::Cursor => vec![
                 ("type", Value::Text("stdio".to_owned())),
                 ("command", command),
@@ -55,7 +55,28 @@ impl Entry {
                     ("enabled", Value::Flag(true)),
                 ]
             }
-        }
+        };
+        Fields { ours, foreign: foreign(client) }
+    }
+}
+
+/// Returns the keys that a client knows only in an entry of a server that it reaches by an address.
+fn foreign(client: Client) -> &'static [&'static str] {
+    match client {
+        Client::Claude => &["url", "serverUrl", "headers", "headersHelper", "oauth"],
+        Client::Vscode => &["url", "serverUrl", "headers", "oauth"],
+        Client::Cursor => &["url", "serverUrl", "headers", "auth"],
+        Client::Opencode => &["url", "headers", "oauth"],
+        // Beside a command it refuses each of these, and with it all of the file.
+        Client::Codex => &[
+            "url",
+            "bearer_token",
+            "bearer_token_env_var",
+            "http_headers",
+            "env_http_headers",
+            "oauth",
+            "oauth_resource",
+        ],
     }
 }
 

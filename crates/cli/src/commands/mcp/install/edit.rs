@@ -1,8 +1,13 @@
-//! One entry put into a text of JSON or TOML, all else left as it is, comments and blanks included.
+//! One entry put into a text of JSON or TOML, all else left as it is: comments, blanks, line ends, byte order mark.
+
+use std::fmt;
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
 use toml_edit::{DocumentMut, Item, Table, value};
+
+/// What some editors put in front of a text.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Where the entries are, by the name of the table that has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +33,50 @@ impl Value {
     }
 }
 
+/// What an entry says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fields {
+    pub(super) ours: Vec<(&'static str, Value)>,
+    /// Keys that only an entry with another transport has.
+    pub(super) foreign: &'static [&'static str],
+}
+
+/// Why the text was left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// What is wrong with the text.
+    Faulty(String),
+    /// The entry of this name has another transport, as this key of it says.
+    Taken(&'static str),
+}
+
+impl Refusal {
+    /// Returns what the person can do about it.
+    pub(super) fn hint(&self) -> &'static str {
+        match self {
+            Self::Faulty(_) => "mend it, or add what `--print` shows by hand",
+            Self::Taken(_) => "choose another --name, or remove that entry",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Faulty(why) => f.write_str(why),
+            Self::Taken(key) => {
+                write!(f, "an entry of this name exists with another transport, as its `{key}` says")
+            }
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Faulty(why)
+    }
+}
+
 /// What became of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
@@ -39,25 +88,64 @@ pub(super) enum Change {
 /// Returns the text with the entry in it. Keys of an entry that is there already and that `fields` does not name are kept.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The text is not understood, or the name is taken.
 pub(super) fn with_entry(
     text: &str,
     place: &Place,
-    fields: &[(&'static str, Value)],
+    fields: &Fields,
     name: &str,
-) -> Result<(String, Change), String> {
-    match place {
-        Place::Json(section) => in_json(text, section, fields, name),
-        Place::Toml(section) => in_toml(text, section, fields, name),
-    }
+) -> Result<(String, Change), Refusal> {
+    let (mark, body) = match text.strip_prefix(BYTE_ORDER_MARK) {
+        Some(body) => (BYTE_ORDER_MARK, body),
+        None => ("", text),
+    };
+    let (after, change) = match place {
+        Place::Json(section) => in_json(body, section, fields, name)?,
+        Place::Toml(section) => in_toml(body, section, fields, name)?,
+    };
+    Ok((format!("{mark}{}", with_line_ends_of(body, &after)), change))
 }
 
-fn in_json(
-    text: &str,
-    section: &str,
-    fields: &[(&'static str, Value)],
-    name: &str,
-) -> Result<(String, Change), String> {
+/// Returns the new text with the old text's line ends: each its own in what is the same at the start and at the end, and those
+/// of the first line in between.
+fn with_line_ends_of(before: &str, after: &str) -> String {
+    fn lines(text: &str) -> Vec<&str> {
+        text.split_inclusive('\n').collect()
+    }
+    fn content(line: &str) -> &str {
+        line.strip_suffix("\r\n").or_else(|| line.strip_suffix('\n')).unwrap_or(line)
+    }
+    let same = |(before, after): &(&&str, &&str)| content(before) == content(after);
+    let (before, after) = (lines(before), lines(after));
+    let end = match before.first() {
+        Some(line) if line.ends_with("\r\n") => "\r\n",
+        _ => "\n",
+    };
+    let head = before.iter().zip(&after).take_while(same).count();
+    let tail = before[head..].iter().rev().zip(after[head..].iter().rev()).take_while(same).count();
+    let mut out = String::new();
+    for (index, line) in after.iter().enumerate() {
+        let old = if index < head {
+            Some(before[index])
+        } else if index >= after.len() - tail {
+            Some(before[before.len() - (after.len() - index)])
+        } else {
+            None
+        };
+        match old {
+            Some(old) if old.ends_with('\n') == line.ends_with('\n') => out.push_str(old),
+            _ => {
+                out.push_str(content(line));
+                if line.ends_with('\n') {
+                    out.push_str(end);
+                }
+            }
+        }
+    }
+    out
+}
+
+fn in_json(text: &str, section: &str, fields: &Fields, name: &str) -> Result<(String, Change), Refusal> {
     // What the clients read is JSON with comments; anything looser they would not read themselves.
     let options = ParseOptions {
         allow_comments: true,
@@ -69,48 +157,72 @@ fn in_json(
         allow_unary_plus_numbers: false,
     };
     let root = CstRootNode::parse(text, &options).map_err(|error| format!("not JSON: {error}"))?;
+    let new = root.value().is_none();
     let not_an_object = |what: &str| format!("{what} is not an object");
     let document = root.object_value_or_create().ok_or_else(|| not_an_object("the document"))?;
+    only(&document, section)?;
     let servers =
         document.object_value_or_create(section).ok_or_else(|| not_an_object(&format!("\"{section}\"")))?;
-    let change = match servers.get(name) {
+    let change = match only(&servers, name)? {
         None => {
-            let entry =
-                fields.iter().map(|(key, value)| ((*key).to_owned(), json_value(value))).collect::<Vec<_>>();
+            let entry = fields
+                .ours
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), json_value(value)))
+                .collect::<Vec<_>>();
             servers.append(name, CstInputValue::Object(entry));
             Change::Added
         }
         Some(_) => {
             let entry = servers.object_value(name).ok_or_else(|| not_an_object(&format!("\"{name}\"")))?;
-            update_json(&entry, fields)
+            update_json(&entry, fields)?
         }
     };
     let mut after = root.to_string();
-    if !after.ends_with('\n') {
+    if new && !after.ends_with('\n') {
         after.push('\n');
     }
     Ok((after, change))
 }
 
-fn update_json(entry: &CstObject, fields: &[(&'static str, Value)]) -> Change {
+/// Returns the property of a name. Of several the clients take the last one, and others the first.
+fn only(object: &CstObject, name: &str) -> Result<Option<CstObjectProp>, Refusal> {
+    let is_it = |property: &CstObjectProp| {
+        property.name().is_some_and(|key| key.decoded_value().is_ok_and(|key| key == name))
+    };
+    let mut found = object.properties().into_iter().filter(is_it);
+    let first = found.next();
+    match found.next() {
+        None => Ok(first),
+        Some(_) => Err(format!("\"{name}\" is there twice").into()),
+    }
+}
+
+fn update_json(entry: &CstObject, fields: &Fields) -> Result<Change, Refusal> {
+    for key in fields.foreign {
+        if entry.get(key).is_some() {
+            return Err(Refusal::Taken(key));
+        }
+    }
     let mut change = Change::None;
-    for (key, value) in fields {
-        match entry.get(key) {
+    for (key, value) in &fields.ours {
+        match only(entry, key)? {
             Some(property) => {
                 let now = property.value().and_then(|node| node.to_serde_value());
                 let met = value.is_met_by(now.as_ref().and_then(serde_json::Value::as_f64));
-                if !met && now != Some(serde_value(value)) {
-                    property.set_value(json_value(value));
-                    change = Change::Updated;
+                if met || now == Some(serde_value(value)) {
+                    continue;
                 }
+                if *key == "type" {
+                    return Err(Refusal::Taken("type"));
+                }
+                property.set_value(json_value(value));
             }
-            None => {
-                entry.append(key, json_value(value));
-                change = Change::Updated;
-            }
+            None => drop(entry.append(key, json_value(value))),
         }
+        change = Change::Updated;
     }
-    change
+    Ok(change)
 }
 
 fn json_value(value: &Value) -> CstInputValue {
@@ -133,20 +245,20 @@ fn serde_value(value: &Value) -> serde_json::Value {
     }
 }
 
-fn in_toml(
-    text: &str,
-    section: &str,
-    fields: &[(&'static str, Value)],
-    name: &str,
-) -> Result<(String, Change), String> {
+fn in_toml(text: &str, section: &str, fields: &Fields, name: &str) -> Result<(String, Change), Refusal> {
     let mut document: DocumentMut = text.parse().map_err(|error| format!("not TOML: {error}"))?;
     let servers = document.entry(section).or_insert_with(implicit_table);
     let servers = servers.as_table_like_mut().ok_or_else(|| format!("{section} is not a table"))?;
     let existed = servers.contains_key(name);
     let entry = servers.entry(name).or_insert_with(|| Item::Table(Table::new()));
     let entry = entry.as_table_like_mut().ok_or_else(|| format!("{section}.{name} is not a table"))?;
+    for key in fields.foreign {
+        if entry.contains_key(key) {
+            return Err(Refusal::Taken(key));
+        }
+    }
     let mut change = if existed { Change::None } else { Change::Added };
-    for (key, wanted) in fields {
+    for (key, wanted) in &fields.ours {
         let now = entry.get(key);
         let met = wanted.is_met_by(now.and_then(number));
         let wanted = toml_value(wanted);
@@ -167,6 +279,19 @@ fn in_toml(
         }
         if existed {
             change = Change::Updated;
+        }
+    }
+    if !existed && !text.is_empty() {
+        // Written behind all the rest, it moves no comment. Where the section is closed, in braces, it has to go inside.
+        let (entry, _) = in_toml("", section, fields, name)?;
+        let gap = match text {
+            _ if text.ends_with("\n\n") || text.ends_with("\n\r\n") => "",
+            _ if text.ends_with('\n') => "\n",
+            _ => "\n\n",
+        };
+        let appended = format!("{text}{gap}{entry}");
+        if appended.parse::<DocumentMut>().is_ok() {
+            return Ok((appended, change));
         }
     }
     Ok((document.to_string(), change))

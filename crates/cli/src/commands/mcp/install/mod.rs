@@ -4,13 +4,15 @@ mod clients;
 mod edit;
 mod replace;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence::toolset::DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS;
 
 use self::clients::Entry;
-use self::edit::Change;
+use self::edit::{Change, Refusal};
+use self::replace::{LOCK_PATIENCE, Target};
 use crate::args::{self, InstallArgs};
 use crate::commands::print;
 use crate::console;
@@ -39,39 +41,36 @@ pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
             .max_command_timeout
             .map_or(Duration::from_secs_f64(DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS), |timeout| timeout.get()),
     };
-    if args.print {
+    let fields = entry.fields(args.client);
+    let edit = |text: &str| edit::with_entry(text, &settings.place, &fields, &entry.name);
+    let told = if args.print {
         console::notice(&format!("this goes into {}", settings.path.display()));
-        let (text, _) = edit::with_entry("", &settings.place, &entry.fields(args.client), &entry.name)
-            .map_err(Failure::new)?;
-        return print(&text, exit::OK, None);
-    }
-    let change = write(&settings.path, |text| {
-        edit::with_entry(text, &settings.place, &entry.fields(args.client), &entry.name)
-    })?;
-    let mut told = match change {
-        Change::Added => format!("added {} to {}\n", entry.name, settings.path.display()),
-        Change::Updated => format!("updated {} in {}\n", entry.name, settings.path.display()),
-        Change::None => format!("{} is in {} already\n", entry.name, settings.path.display()),
+        edit("").map_err(|refusal| Failure::new(refusal.to_string()))?.0
+    } else {
+        let done = match write(&settings.path, edit)? {
+            Change::Added => format!("added {} to {}", entry.name, settings.path.display()),
+            Change::Updated => format!("updated {} in {}", entry.name, settings.path.display()),
+            Change::None => format!("{} is in {} already", entry.name, settings.path.display()),
+        };
+        format!("{done}\n{}\n", clients::next_step(args.client, args.scope))
     };
-    told.push_str(clients::next_step(args.client, args.scope));
-    told.push('\n');
     print(&told, exit::OK, None)
 }
 
 /// Changes a file by `edit`, as a whole or not at all.
 fn write(
     path: &Path,
-    edit: impl Fn(&str) -> std::result::Result<(String, Change), String>,
+    edit: impl Fn(&str) -> std::result::Result<(String, Change), Refusal>,
 ) -> Result<Change> {
-    let before = host_file::read_text_up_to(path, SETTINGS_LIMIT_BYTES)?;
-    let (after, change) = edit(before.as_deref().unwrap_or_default()).map_err(|why| {
-        Failure::new(format!("{}: {why}; nothing was changed", path.display()))
-            .hint("mend it, or add what `--print` shows by hand")
+    let unwritten =
+        |error: io::Error| Failure::new(format!("write {}: {error}; nothing was changed", path.display()));
+    let target = Target::hold(path, LOCK_PATIENCE).map_err(unwritten)?;
+    let before = host_file::read_text_up_to(target.path(), SETTINGS_LIMIT_BYTES)?;
+    let (after, change) = edit(before.as_deref().unwrap_or_default()).map_err(|refusal| {
+        Failure::new(format!("{}: {refusal}; nothing was changed", path.display())).hint(refusal.hint())
     })?;
     if change != Change::None {
-        replace::replace(path, before.as_deref(), &after).map_err(|error| {
-            Failure::new(format!("write {}: {error}; nothing was changed", path.display()))
-        })?;
+        target.replace(before.as_deref(), &after).map_err(unwritten)?;
     }
     Ok(change)
 }

@@ -1,8 +1,13 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
+
 use super::clients::{Entry, next_step};
-use super::edit::{Change, Place, with_entry};
+use super::edit::{Change, Place, Refusal, with_entry};
+use super::replace::{Target, swap};
 use super::write;
 use crate::args::{Client, Scope};
 
@@ -107,7 +112,8 @@ fn a_longer_time_that_is_there_is_kept() {
 #[test]
 fn what_is_not_understood_is_not_touched() {
     let fields = entry(&[]).fields(Client::Claude);
-    let refused = |text: &str, place: Place| with_entry(text, &place, &fields, "box").unwrap_err();
+    let refused =
+        |text: &str, place: Place| with_entry(text, &place, &fields, "box").unwrap_err().to_string();
     let json = Place::Json("mcpServers");
     assert!(refused("{\"mcpServers\": ", json).starts_with("not JSON: "));
     assert_eq!(refused("[]", json), "the document is not an object");
@@ -117,6 +123,120 @@ fn what_is_not_understood_is_not_touched() {
     assert!(refused("mcp_servers = ", toml).starts_with("not TOML: "));
     assert_eq!(refused("mcp_servers = 1", toml), "mcp_servers is not a table");
     assert_eq!(refused("mcp_servers.box = 1", toml), "mcp_servers.box is not a table");
+}
+
+#[test]
+fn of_two_keys_of_one_name_neither_is_guessed_at() {
+    let fields = entry(&[]).fields(Client::Claude);
+    let twice = |text: &str, name: &str| {
+        let refused = with_entry(text, &Place::Json("mcpServers"), &fields, "box").unwrap_err();
+        assert_eq!(refused, Refusal::Faulty(format!("\"{name}\" is there twice")));
+    };
+    twice(r#"{"mcpServers": {}, "mcpServers": {}}"#, "mcpServers");
+    twice(r#"{"mcpServers": {"box": {}, "b\u006fx": {}}}"#, "box");
+    twice(r#"{"mcpServers": {"box": {"command": "a", "args": [], "command": "b"}}}"#, "command");
+    // What is none of ours is left to whoever reads it.
+    let elsewhere = r#"{"a": 1, "a": 2, "mcpServers": {"other": {}, "other": {}}}"#;
+    assert_eq!(added(Client::Claude, Place::Json("mcpServers"), elsewhere, &[]).1, Change::Added);
+}
+
+#[test]
+fn an_entry_with_another_transport_is_not_made_into_one_of_both() {
+    let refused = |client, place: Place, text: &str| {
+        with_entry(text, &place, &entry(&[]).fields(client), "box").unwrap_err()
+    };
+    for (client, section, keys) in [
+        (Client::Claude, "mcpServers", &["url", "serverUrl", "headers", "headersHelper", "oauth"][..]),
+        (Client::Vscode, "servers", &["url", "serverUrl", "headers", "oauth"]),
+        (Client::Cursor, "mcpServers", &["url", "serverUrl", "headers", "auth"]),
+        (Client::Opencode, "mcp", &["url", "headers", "oauth"]),
+    ] {
+        let place = Place::Json(section);
+        for key in keys {
+            let text = format!("{{\"{section}\": {{\"box\": {{\"{key}\": \"x\"}}}}}}");
+            assert_eq!(refused(client, place, &text), Refusal::Taken(key), "{client:?}");
+        }
+        for kind in ["http", "sse", "remote"] {
+            let text = format!("{{\"{section}\": {{\"box\": {{\"type\": \"{kind}\"}}}}}}");
+            assert_eq!(refused(client, place, &text), Refusal::Taken("type"), "{client:?}");
+        }
+    }
+    for key in [
+        "url",
+        "bearer_token",
+        "bearer_token_env_var",
+        "http_headers",
+        "env_http_headers",
+        "oauth",
+        "oauth_resource",
+    ] {
+        let table = format!("[mcp_servers.box]\n{key} = \"x\"\n");
+        let dotted = format!("mcp_servers.box.{key}.a = \"x\"\n");
+        for text in [table, dotted] {
+            assert_eq!(refused(Client::Codex, Place::Toml("mcp_servers"), &text), Refusal::Taken(key));
+        }
+    }
+    let told = "an entry of this name exists with another transport, as its `url` says";
+    assert_eq!(Refusal::Taken("url").to_string(), told);
+    assert_eq!(Refusal::Taken("url").hint(), "choose another --name, or remove that entry");
+}
+
+#[test]
+fn line_ends_and_the_byte_order_mark_stay() {
+    let json = "{\n  // mine\n  \"mcpServers\": {\n    \"x\": {\"command\": \"y\"}\n  }\n}\n";
+    let toml = "# mine\nmodel = \"o\" # here\n[mcp_servers.x]\ncommand = \"y\"\nargs = [\n  \"a\", # one\n]\n# end\n";
+    let old = "[mcp_servers.box]\ncommand = \"old\" # mine\nargs = []\n\n# theirs\n[z]\nq = '''\na\nb'''\n";
+    let braces = "mcp_servers = { x = { command = \"y\" } } # in\n[z]\nq = 1\n";
+    for (client, place, before) in [
+        (Client::Claude, Place::Json("mcpServers"), json),
+        (Client::Claude, Place::Json("mcpServers"), "{\n}\n"),
+        (Client::Claude, Place::Json("mcpServers"), "{}\n"),
+        (Client::Claude, Place::Json("mcpServers"), "{\n  \"a\": 1\n}"),
+        (Client::Codex, Place::Toml("mcp_servers"), toml),
+        (Client::Codex, Place::Toml("mcp_servers"), old),
+        (Client::Codex, Place::Toml("mcp_servers"), braces),
+    ] {
+        let (plain, change) = added(client, place, before, &[]);
+        assert_ne!(change, Change::None);
+        let dos = added(client, place, &before.replace('\n', "\r\n"), &[]);
+        assert_eq!(dos, (plain.replace('\n', "\r\n"), change), "{before}");
+        let marked = added(client, place, &format!("\u{feff}{before}"), &[]);
+        assert_eq!(marked, (format!("\u{feff}{plain}"), change), "{before}");
+    }
+    assert_eq!(added(Client::Claude, Place::Json("mcpServers"), "\u{feff}", &[]).1, Change::Added);
+    // Of line ends that differ each stays.
+    let (after, _) = added(Client::Codex, Place::Toml("mcp_servers"), "a = 1\r\nb = 2\nc = 3\r\n", &[]);
+    assert!(after.starts_with("a = 1\r\nb = 2\nc = 3\r\n\r\n[mcp_servers.box]\r\n"), "{after:?}");
+}
+
+#[test]
+fn a_new_entry_moves_no_comment() {
+    let entry = "[mcp_servers.box]\ncommand = \"/bin/ringfence\"\nargs = [\"mcp\"]\ntool_timeout_sec = 330\n";
+    let toml = |before| added(Client::Codex, Place::Toml("mcp_servers"), before, &[]);
+    for (before, gap) in [
+        ("# only a comment", "\n\n"),
+        ("a = 1\n# end\n", "\n"),
+        ("a = 1\n\n# end\n\n", ""),
+        ("[mcp_servers]\n# nothing\n\n[profiles.x]\na = 1\n", "\n"),
+        ("[mcp_servers.x]\ncommand = \"y\"\n# of x\n\n# end\n", "\n"),
+        ("mcp_servers.x.command = \"y\" # dotted\n", "\n"),
+    ] {
+        assert_eq!(toml(before), (format!("{before}{gap}{entry}"), Change::Added));
+    }
+    // A table in braces is closed, so the entry goes inside.
+    let (after, _) = toml("mcp_servers = { x.command = \"y\" } # in\n");
+    assert!(
+        after.starts_with("mcp_servers = { x.command = \"y\"") && after.ends_with(" } # in\n"),
+        "{after}"
+    );
+    let value: toml::Table = after.parse().unwrap();
+    assert_eq!(value["mcp_servers"]["box"]["command"].as_str(), Some("/bin/ringfence"));
+
+    let before = "{\n  \"mcpServers\": {\n    \"x\": {} // of x\n    // last\n  } // end\n}\n// after\n";
+    let (after, _) = added(Client::Claude, Place::Json("mcpServers"), before, &[]);
+    let (head, tail) = after.split_once("    \"box\": {\n").unwrap();
+    assert_eq!(head, "{\n  \"mcpServers\": {\n    \"x\": {}, // of x\n");
+    assert!(tail.ends_with("    }\n    // last\n  } // end\n}\n// after\n"), "{tail}");
 }
 
 #[test]
@@ -157,6 +277,131 @@ fn a_file_that_somebody_else_changes_meanwhile_is_left_alone() {
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+fn more(text: &str) -> Result<(String, Change), Refusal> {
+    Ok((format!("{text}!"), Change::Added))
+}
+
+/// Returns what keeps the file from being written, having seen that it and its folder are as before.
+fn unwritten(path: &Path) -> String {
+    let of = |path: &Path| {
+        let meta = path.metadata().unwrap();
+        (std::fs::read(path).unwrap(), meta.ino(), meta.mode(), meta.uid(), meta.gid(), meta.nlink())
+    };
+    let names = || std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+    let before = (of(path), names());
+    let failed = write(path, more).unwrap_err().to_string();
+    assert_eq!((of(path), names()), before);
+    let told = failed.strip_prefix(&format!("write {}: ", path.display())).unwrap();
+    told.strip_suffix("; nothing was changed").unwrap().to_owned()
+}
+
+#[test]
+fn what_a_dangling_link_points_to_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    symlink("second.json", at("first.json")).unwrap();
+    symlink(at("deep/real.json"), at("second.json")).unwrap();
+    symlink("elsewhere", at("folder")).unwrap();
+    symlink("loop", at("loop")).unwrap();
+    write(&at("first.json"), more).unwrap();
+    assert_eq!(std::fs::read_to_string(at("deep/real.json")).unwrap(), "!");
+    write(&at("folder/../folder/mcp.json"), more).unwrap();
+    assert_eq!(std::fs::read_to_string(at("elsewhere/mcp.json")).unwrap(), "!");
+    for link in ["first.json", "second.json", "folder"] {
+        assert!(at(link).symlink_metadata().unwrap().is_symlink(), "{link}");
+    }
+    let looped = write(&at("loop"), more).unwrap_err().to_string();
+    assert!(looped.contains(&std::io::Error::from(Errno::LOOP).to_string()), "{looped}");
+}
+
+#[test]
+fn a_file_that_would_not_be_the_same_afterwards_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("settings.json");
+    std::fs::write(&path, "{}").unwrap();
+    // The control: nothing else keeps it from being written.
+    write(&path, more).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}!");
+
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    assert_eq!(unwritten(&path), "it is write-protected");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::hard_link(&path, folder.path().join("other.json")).unwrap();
+    assert_eq!(unwritten(&path), "it has another name too, a hard link, which would be cut off");
+    std::fs::remove_file(folder.path().join("other.json")).unwrap();
+    write(&path, more).unwrap();
+}
+
+#[test]
+fn owner_permissions_and_attributes_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("settings.json");
+    std::fs::write(&path, "{}").unwrap();
+    // Only root can give a file away; to everybody else it is their own already.
+    let owner = match chown(&path, Some(1234), Some(1235)) {
+        Ok(()) => (1234, 1235),
+        Err(_) => (path.metadata().unwrap().uid(), path.metadata().unwrap().gid()),
+    };
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4620)).unwrap();
+    let attribute = setxattr(&path, "user.mine", b"kept", XattrFlags::empty());
+    write(&path, more).unwrap();
+    let meta = path.metadata().unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (owner.0, owner.1, 0o4620));
+    let mut value = [0; 8];
+    // A file system that takes no attribute gives none.
+    let kept = getxattr(&path, "user.mine", &mut value[..]);
+    assert_eq!(kept, attribute.map(|()| 4));
+    assert!(kept.is_err() || value.starts_with(b"kept"));
+}
+
+#[test]
+fn of_many_at_once_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("settings.json");
+    std::fs::write(&path, "-").unwrap();
+    let child = |name: String| {
+        let path = &path;
+        move || write(path, |text| Ok((format!("{text}{name}"), Change::Added))).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for name in 0..8 {
+            scope.spawn(child(name.to_string()));
+        }
+    });
+    let mut names: Vec<char> = std::fs::read_to_string(&path).unwrap().chars().collect();
+    names.sort_unstable();
+    assert_eq!(names, "-01234567".chars().collect::<Vec<_>>());
+}
+
+#[test]
+fn who_holds_the_lock_for_too_long_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("settings.json");
+    let held = Target::hold(&path, Duration::ZERO).unwrap();
+    let refused = Target::hold(&path, Duration::ZERO).unwrap_err();
+    assert_eq!(refused.to_string(), "another program has its folder locked for 0 s");
+    drop(held);
+    Target::hold(&path, Duration::ZERO).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_client_puts_there_in_the_last_moment_is_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+    std::fs::write(&ours, "ours").unwrap();
+    std::fs::write(&theirs, "theirs").unwrap();
+    let told = "it was changed by somebody else in this moment; try again";
+    for before in [Some(&b"before"[..]), None] {
+        assert_eq!(swap(&ours, &theirs, before).unwrap_err().to_string(), told);
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+        assert_eq!(std::fs::read_to_string(&ours).unwrap(), "ours");
+    }
+    swap(&ours, &theirs, Some(b"theirs")).unwrap();
+    assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "ours");
+    assert!(!ours.exists());
 }
 
 #[test]
