@@ -158,7 +158,10 @@ Where it is written (project: below the current directory; user: for all project
   cursor    .cursor/mcp.json     ~/.cursor/mcp.json
   opencode  opencode.json        ~/.config/opencode/opencode.json
 Everything else in the file stays as it is, comments included. An entry of the same name gets the new
-command and keeps its other keys; one with another transport, such as a URL, is refused.";
+command and keeps its other keys; one with another transport, such as a URL, is refused.
+
+What is behind -- is checked as `ringfence mcp` would check it, and nothing is written if that would not
+start. --env NAME=VALUE stands in the file as it is; --env NAME is taken from the client's environment.";
 
 const CONFIG_HELP: &str = "\
 Examples:

@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 pub(super) struct Settings {
     pub(super) path: PathBuf,
     pub(super) place: Place,
+    pub(super) scope: Scope,
 }
 
 /// What a client is told about the server.
@@ -105,7 +106,7 @@ pub(super) fn settings_of(
         Scope::User => user_file(client, environment)
             .ok_or_else(|| Failure::new("HOME is not set, so there are no settings of this user"))?,
     };
-    Ok(Settings { path, place })
+    Ok(Settings { path, place, scope })
 }
 
 fn user_file(client: Client, environment: &Environment) -> Option<PathBuf> {

@@ -3,8 +3,13 @@
 mod clients;
 mod edit;
 mod replace;
+mod served;
 
+use std::ffi::OsString;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +18,7 @@ use ringfence::toolset::DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS;
 use self::clients::Entry;
 use self::edit::{Change, Refusal};
 use self::replace::{LOCK_PATIENCE, Target};
-use crate::args::{self, InstallArgs};
+use crate::args::InstallArgs;
 use crate::commands::print;
 use crate::console;
 use crate::environment::Environment;
@@ -26,11 +31,7 @@ const SETTINGS_LIMIT_BYTES: u64 = 64 << 20;
 
 /// Writes or prints the settings and returns the exit status.
 pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
-    let served = args::parse_mcp(&args.arguments).map_err(|error| {
-        let text = error.render().to_string();
-        let text = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
-        Failure::new(format!("the arguments behind `--`: {text}")).hint("`ringfence mcp --help` lists them")
-    })?;
+    let served = served::parse(&args.arguments)?;
     let settings = clients::settings_of(args.client, args.scope, environment)?;
     let entry = Entry {
         name: args.name.clone(),
@@ -41,6 +42,8 @@ pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
             .max_command_timeout
             .map_or(Duration::from_secs_f64(DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS), |timeout| timeout.get()),
     };
+    let notices = served::notices(&served, settings.scope);
+    served::check(served, &args.arguments, settings.scope, environment)?;
     let fields = entry.fields(args.client);
     let edit = |text: &str| edit::with_entry(text, &settings.place, &fields, &entry.name);
     let told = if args.print {
@@ -54,6 +57,9 @@ pub(super) fn run(args: &InstallArgs, environment: &Environment) -> Result<u8> {
         };
         format!("{done}\n{}\n", clients::next_step(args.client, args.scope))
     };
+    for notice in notices {
+        console::notice(&notice);
+    }
     print(&told, exit::OK, None)
 }
 
@@ -78,10 +84,28 @@ fn write(
 /// Returns the path under which a client finds this program, whatever its own `PATH` is.
 fn own_path() -> Result<String> {
     let own = std::env::current_exe().map_err(|error| Failure::new(format!("find this program: {error}")))?;
+    let own = standing(own, std::fs::metadata("/proc/self/exe").ok().as_ref())?;
     let path = found_by_name(&own).unwrap_or(own);
     path.into_os_string().into_string().map_err(|path| {
         Failure::new(format!("the path of this program is not UTF-8: {}", PathBuf::from(path).display()))
     })
+}
+
+/// Returns where the program is now. Linux puts a remark behind the name of one whose file was deleted or replaced while it
+/// ran; an upgrade does that, and then the new file is the one to start.
+fn standing(own: PathBuf, running: Option<&Metadata>) -> Result<PathBuf> {
+    let Some(name) = own.as_os_str().as_bytes().strip_suffix(b" (deleted)") else { return Ok(own) };
+    // Somebody may have named it so.
+    let place = |meta: &Metadata| (meta.dev(), meta.ino());
+    if own.metadata().is_ok_and(|there| running.is_some_and(|running| place(running) == place(&there))) {
+        return Ok(own);
+    }
+    let name = PathBuf::from(OsString::from_vec(name.to_vec()));
+    if name.is_file() {
+        return Ok(name);
+    }
+    let gone = format!("{}, the file of this program, was deleted while it ran", name.display());
+    Err(Failure::new(gone).hint("start it again from where it is installed now"))
 }
 
 /// Returns where `PATH` has this very program: such a place, often a link, outlives an upgrade.

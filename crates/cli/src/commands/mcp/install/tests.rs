@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::clients::{Entry, next_step};
 use super::edit::{Change, Place, Refusal, with_entry};
 use super::replace::{Target, swap};
-use super::write;
+use super::{standing, write};
 use crate::args::{Client, Scope};
 
 fn entry(arguments: &[&str]) -> Entry {
@@ -402,6 +402,21 @@ fn what_a_client_puts_there_in_the_last_moment_is_put_back() {
     swap(&ours, &theirs, Some(b"theirs")).unwrap();
     assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "ours");
     assert!(!ours.exists());
+}
+
+#[test]
+fn a_program_that_was_replaced_is_found_under_its_own_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plain, odd) = (folder.path().join("ringfence"), folder.path().join("ringfence (deleted)"));
+    assert_eq!(standing(plain.clone(), None).unwrap(), plain);
+    let refused = standing(odd.clone(), None).unwrap_err().to_string();
+    assert_eq!(refused, format!("{}, the file of this program, was deleted while it ran", plain.display()));
+    std::fs::write(&odd, "").unwrap();
+    let running = odd.metadata().unwrap();
+    assert_eq!(standing(odd.clone(), Some(&running)).unwrap(), odd);
+    std::fs::write(&plain, "").unwrap();
+    let running = folder.path().metadata().unwrap();
+    assert_eq!(standing(odd, Some(&running)).unwrap(), plain);
 }
 
 #[test]
