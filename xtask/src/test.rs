@@ -31,7 +31,7 @@ pub(crate) fn quick() -> Result<()> {
     Ok(())
 }
 
-/// Everything. The stages that run tests come last, so that the run ends with the runner's own closing line.
+/// Everything that needs no other machine, engine or agent. What the runner of the tests said last is said last.
 pub(crate) fn full() -> Result<()> {
     let metadata = Metadata::members_only()?;
     let stages = Stages::new(&metadata.target_directory)?;
