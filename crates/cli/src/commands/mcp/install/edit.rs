@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use toml_edit::{DocumentMut, Item, Table, value};
 
 /// What some editors put in front of a text.
@@ -179,10 +179,36 @@ fn in_json(text: &str, section: &str, fields: &Fields, name: &str) -> Result<(St
         }
     };
     let mut after = root.to_string();
+    if change == Change::Added
+        && let Some(moved) = below_comments(text, &after, section, &options)
+    {
+        after = moved;
+    }
     if new && !after.ends_with('\n') {
         after.push('\n');
     }
     Ok((after, change))
+}
+
+/// Returns the new text with the section's new last entry below the comments that were the last thing in it. `after` has it above
+/// them, behind the line of the entry that was the last one before. Nothing if there are no such comments.
+fn below_comments(before: &str, after: &str, section: &str, options: &ParseOptions) -> Option<String> {
+    let parsed = parse_to_ast(before, &CollectOptions::default(), options).ok()?.value?;
+    let section = parsed.as_object()?.get_object(section)?;
+    let (last, brace) = (section.properties.last()?.range.end, section.range.end - 1);
+    let behind = &before[last..brace];
+    let line_end = |newline: usize| newline - usize::from(behind[..newline].ends_with('\r'));
+    let (first, end) = (line_end(behind.find('\n')?), line_end(behind.rfind('\n')?));
+    let (line, comments, indent) = (&behind[..first], &behind[first..end], &behind[end..]);
+    if comments.trim().is_empty() || !indent.trim().is_empty() {
+        return None;
+    }
+    let (start, rest) = (&before[..last], &before[brace..]);
+    let new = after.strip_prefix(start)?.strip_suffix(rest)?.strip_suffix(&behind[first..])?;
+    let entry = new.strip_prefix(&format!(",{line}")).or_else(|| new.strip_prefix(line))?;
+    let line = new.strip_suffix(entry)?;
+    let own_lines = entry.starts_with(['\n', '\r']);
+    own_lines.then(|| format!("{start}{line}{comments}{entry}{indent}{rest}"))
 }
 
 /// Returns the property of a name. Of several the clients take the last one, and others the first.

@@ -183,7 +183,7 @@ fn an_entry_with_another_transport_is_not_made_into_one_of_both() {
 
 #[test]
 fn line_ends_and_the_byte_order_mark_stay() {
-    let json = "{\n  // mine\n  \"mcpServers\": {\n    \"x\": {\"command\": \"y\"}\n  }\n}\n";
+    let json = "{\n  // mine\n  \"mcpServers\": {\n    \"x\": {\"command\": \"y\"}\n    // last\n  }\n}\n";
     let toml = "# mine\nmodel = \"o\" # here\n[mcp_servers.x]\ncommand = \"y\"\nargs = [\n  \"a\", # one\n]\n# end\n";
     let old = "[mcp_servers.box]\ncommand = \"old\" # mine\nargs = []\n\n# theirs\n[z]\nq = '''\na\nb'''\n";
     let braces = "mcp_servers = { x = { command = \"y\" } } # in\n[z]\nq = 1\n";
@@ -232,11 +232,23 @@ fn a_new_entry_moves_no_comment() {
     let value: toml::Table = after.parse().unwrap();
     assert_eq!(value["mcp_servers"]["box"]["command"].as_str(), Some("/bin/ringfence"));
 
-    let before = "{\n  \"mcpServers\": {\n    \"x\": {} // of x\n    // last\n  } // end\n}\n// after\n";
-    let (after, _) = added(Client::Claude, Place::Json("mcpServers"), before, &[]);
-    let (head, tail) = after.split_once("    \"box\": {\n").unwrap();
-    assert_eq!(head, "{\n  \"mcpServers\": {\n    \"x\": {}, // of x\n");
-    assert!(tail.ends_with("    }\n    // last\n  } // end\n}\n// after\n"), "{tail}");
+    let json = |before: &str| {
+        let (after, _) = added(Client::Claude, Place::Json("mcpServers"), before, &[]);
+        let (head, rest) = after.split_once("    \"box\": {\n").unwrap();
+        let tail = rest.split_once("\n    }").unwrap().1;
+        (head.to_owned(), tail.to_owned())
+    };
+    let text =
+        |comma: &str, last: &str| format!("{{\n  \"mcpServers\": {{\n    \"x\": {{}}{comma} // of x\n{last}");
+    let after = "  } // end\n}\n// after\n";
+    for last in ["    // last\n", "    // last\n\n    /* and\n    more */\n", "\n    // last\n", ""] {
+        let added = json(&(text("", last) + after));
+        assert_eq!(added, (text(",", last), format!("\n{after}")));
+        let added = json(&(text(",", last) + after));
+        assert_eq!(added, (text(",", last), format!(",\n{after}")));
+    }
+    let nothing = "{\n  \"mcpServers\": {\n    // nothing\n";
+    assert_eq!(json(&format!("{nothing}{after}")), (nothing.to_owned(), format!("\n{after}")));
 }
 
 #[test]
