@@ -33,7 +33,10 @@ pub(crate) fn run(owner: BorrowedFd<'_>, workdir: BorrowedFd<'_>, cpus: CpuShare
         }
         if owner_ready {
             match transport::receive::<AgentRequest>(owner) {
-                Ok(Some((request, fds))) => workers.extend(handle(request, fds, workdir, cpus)),
+                Ok(Some((request, fds))) => {
+                    let worker = handle(request, fds, workdir, cpus, &mut workers);
+                    workers.extend(worker);
+                }
                 Ok(None) | Err(Errno(libc::ECONNRESET)) => return 0,
                 // A request that cannot be read is dropped with its descriptors: its sender sees them close.
                 Err(_) => {}
@@ -113,6 +116,7 @@ fn handle(
     mut fds: Vec<OwnedFd>,
     workdir: BorrowedFd<'_>,
     cpus: CpuShare,
+    workers: &mut Workers,
 ) -> Option<(libc::pid_t, OwnedFd)> {
     if fds.is_empty() {
         return None;
@@ -129,9 +133,9 @@ fn handle(
             files::write(channel.as_fd(), workdir, &path, size, files::Source::Bytes(&content));
             None
         }
-        request => match process::fork() {
-            Ok(Forked::Parent(pid)) => Some((pid, channel)),
-            Ok(Forked::Child) => work(request, channel, rest, workdir, cpus),
+        request => match fork_with_room(makes_room(&request), || reap(workers)) {
+            Ok((Forked::Parent(pid), _)) => Some((pid, channel)),
+            Ok((Forked::Child, made_room)) => work(request, channel, rest, workdir, cpus, made_room),
             Err(errno) => {
                 let failed = Reply::NotStarted(NotStarted::Fork, errno.0);
                 drop(transport::reply(channel.as_fd(), &failed, &[]));
@@ -141,12 +145,37 @@ fn handle(
     }
 }
 
+fn makes_room(request: &AgentRequest) -> bool {
+    matches!(request, AgentRequest::Run(run) if run.make_room)
+}
+
+/// Forks. Where there is no room for another process, everything of the sandbox is ended first if that may be: the signal spares
+/// its sender and the first process of the namespace. The owner allows it only while no other request is worked on, so what else
+/// lives was left in the background. Also says whether that was done.
+pub(crate) fn fork_with_room(make_room: bool, mut reap: impl FnMut()) -> Result<(Forked, bool), Errno> {
+    let deadline = process::now_millis() + KILL_MILLIS;
+    let mut made_room = false;
+    loop {
+        match process::fork() {
+            Err(Errno(libc::EAGAIN)) if make_room && process::now_millis() < deadline => {
+                drop(process::kill(-1, libc::SIGKILL));
+                made_room = true;
+                reap();
+                // What was ended counts until it has been put away.
+                drop(socket::poll(&mut [], Some(1)));
+            }
+            forked => return Ok((forked?, made_room)),
+        }
+    }
+}
+
 fn work(
     request: AgentRequest,
     channel: OwnedFd,
     fds: Vec<OwnedFd>,
     workdir: BorrowedFd<'_>,
     cpus: CpuShare,
+    made_room: bool,
 ) -> ! {
     let keep: Vec<i32> = [0, 1, 2, channel.as_raw_fd(), workdir.as_raw_fd()]
         .into_iter()
@@ -157,7 +186,7 @@ fn work(
         process::exit(1);
     }
     match request {
-        AgentRequest::Run(run) => shim::run(&run, &channel, fds, workdir, cpus),
+        AgentRequest::Run(run) => shim::run(&run, &channel, fds, workdir, cpus, made_room),
         AgentRequest::List { path } => files::list(channel.as_fd(), workdir, &path),
         AgentRequest::Write { path, size, .. } => match fds.first() {
             Some(pipe) => {

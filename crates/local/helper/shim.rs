@@ -26,13 +26,20 @@ pub(crate) fn run(
     fds: Vec<OwnedFd>,
     workdir: BorrowedFd<'_>,
     cpus: CpuShare,
+    made_room: bool,
 ) -> ! {
     let started = process::become_subreaper()
         .and_then(|()| process::signal_fd())
         .map_err(|errno| (NotStarted::Fork, errno))
         .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, workdir, cpus)?)));
     match started {
-        Ok((signals, command)) => Shim::new(request, channel.as_fd(), command).supervise(signals.as_fd()),
+        Ok((signals, (command, also_made_room))) => {
+            if request.make_room {
+                // An owner that has gone needs no answer.
+                drop(transport::reply(channel.as_fd(), &Reply::Started(made_room || also_made_room), &[]));
+            }
+            Shim::new(request, channel.as_fd(), command).supervise(signals.as_fd());
+        }
         Err((step, errno)) => {
             drop(transport::reply(channel.as_fd(), &Reply::NotStarted(step, errno.0), &[]));
         }
@@ -55,20 +62,23 @@ fn start(
     fds: Vec<OwnedFd>,
     workdir: BorrowedFd<'_>,
     cpus: CpuShare,
-) -> Result<Command, NotStartedBecause> {
+) -> Result<(Command, bool), NotStartedBecause> {
     let streams = match request.terminal {
         Some(size) => open_terminal(channel, size).map_err(|errno| (NotStarted::Terminal, errno))?,
         None => streams(fds).ok_or((NotStarted::Fork, Errno(libc::EBADMSG)))?,
     };
     let (failure, report) = file::pipe().map_err(|errno| (NotStarted::Fork, errno))?;
-    match process::fork().map_err(|errno| (NotStarted::Fork, errno))? {
-        Forked::Child => {
+    // The agent is the one who reaps what ends.
+    match agent::fork_with_room(request.make_room, || {}).map_err(|errno| (NotStarted::Fork, errno))? {
+        (Forked::Child, _) => {
             let (step, errno) = become_command(request, &streams, workdir, cpus);
             // A shim that is gone needs no report.
             drop(file::write_all(report.as_fd(), &Reply::NotStarted(step, errno.0).encode()));
             process::exit(127)
         }
-        Forked::Parent(pid) => Ok(Command { pid, failure, read_back: streams.read_back }),
+        (Forked::Parent(pid), made_room) => {
+            Ok((Command { pid, failure, read_back: streams.read_back }, made_room))
+        }
     }
 }
 

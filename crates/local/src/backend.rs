@@ -402,6 +402,8 @@ impl Backend for LocalBackend {
             landlock_abi,
             memory: cgroup.memory,
             pids: cgroup.pids,
+            requests: Arc::default(),
+            full: AtomicBool::new(false),
         });
         let limits = match limits {
             Ok(limits) => limits,

@@ -176,6 +176,7 @@ fn is_kept(file: &OwnedFd) -> rustix::io::Result<bool> {
 /// Replaces or creates a file.
 pub(crate) async fn write(sandbox: &Sandbox, path: &GuestPath, content: &[u8]) -> Result<()> {
     const OPERATION: &str = "write the file";
+    let _request = sandbox.requests.read().await;
     let size = content.len() as u64;
     let path_bytes = path.as_bytes().to_vec();
     let channel = if content.len() <= INLINE_CONTENT_BYTES {
@@ -231,6 +232,7 @@ pub(crate) async fn list(sandbox: &Sandbox, path: &GuestPath, page: ListRequest)
 
 async fn list_all(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Result<Listing> {
     const OPERATION: &str = "list the directory";
+    let _request = sandbox.requests.read().await;
     let request = AgentRequest::List { path: path.as_bytes().to_vec() };
     let channel = sandbox.ask(OPERATION, &request, &[]).await?;
     let mut first: BinaryHeap<ByName> = BinaryHeap::new();
@@ -310,7 +312,7 @@ fn no_process(operation: &'static str, errno: i32) -> Error {
     let message = "the sandbox has no process left for it, at its process limit or its memory limit";
     Error::new(ErrorKind::Unavailable, SCHEME, operation, message)
         .source(io::Error::from_raw_os_error(errno))
-        .hint("end some of what runs in the sandbox")
+        .hint("end some of what runs in the sandbox; a command that finds no room says how")
 }
 
 fn deadline_passed(operation: &'static str) -> Error {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, Interest};
+use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::Instant;
 
 use crate::SCHEME;
@@ -46,6 +48,8 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
     let mut run = run_request(OPERATION, sandbox, &request.invocation, &request.env, workdir)?;
     run.timeout_millis = u64::try_from(request.timeout.get().as_millis()).unwrap_or(u64::MAX).max(1);
     let program = run.arguments.first().map(|name| name.escape_ascii().to_string()).unwrap_or_default();
+    let inside = Inside::enter(sandbox).await;
+    run.make_room = matches!(inside, Inside::Alone(_));
     let limits = Struck::so_far(sandbox);
     let deadline = Instant::now() + request.timeout.get() + SHIM_GRACE;
     let starting = start(sandbox, run, !matches!(request.stdin, Stdin::Closed));
@@ -64,6 +68,7 @@ pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<Co
         stderr: Stream::new(StreamName::Stderr, started.stderr, limit, request.observer)?,
         input: started.input.map(|pipe| Input::new(pipe, request.stdin)).transpose()?,
         limits,
+        inside: Some(inside),
     };
     let end = command.follow(deadline).await?;
     let result = command.finish(sandbox, end)?;
@@ -123,6 +128,7 @@ pub(crate) fn run_request(
         workdir: workdir.to_vec(),
         timeout_millis: 0,
         terminal: None,
+        make_room: false,
     })
 }
 
@@ -150,7 +156,41 @@ async fn start(sandbox: &Sandbox, run: RunRequest, with_input: bool) -> Result<S
     Ok(Started { channel, stdout, stderr, input: input.map(|(_, write)| write) })
 }
 
-struct Running {
+/// That a command is in the sandbox, among other requests or alone.
+enum Inside<'a> {
+    Among {
+        _request: RwLockReadGuard<'a, ()>,
+    },
+    /// Until it has been started nothing else may be: it can end everything to make room.
+    Alone(RwLockWriteGuard<'a, ()>),
+}
+
+impl<'a> Inside<'a> {
+    /// The second command in a row that finds no room makes it, unless others run: they may be what fills the sandbox, and end.
+    async fn enter(sandbox: &'a Sandbox) -> Self {
+        if sandbox.full.load(Ordering::Relaxed)
+            && let Ok(alone) = sandbox.requests.try_write()
+        {
+            return Self::Alone(alone);
+        }
+        Self::Among { _request: sandbox.requests.read().await }
+    }
+
+    fn started(self) -> Self {
+        match self {
+            Self::Alone(alone) => Self::Among { _request: alone.downgrade() },
+            among => among,
+        }
+    }
+}
+
+/// Said by a command that finds no room, and by one that made some.
+const NO_ROOM: &str = "no more processes in this sandbox";
+const NO_ROOM_AGAIN: &str = "no more processes in this sandbox: what was left in the background fills it. The next command that finds no room ends all of \
+     that first";
+const MADE_ROOM: &str = "what was left in the background filled the sandbox and was ended";
+
+struct Running<'a> {
     /// Its name, for what a shell would say about it.
     program: String,
     channel: Channel,
@@ -158,6 +198,7 @@ struct Running {
     stderr: Stream,
     input: Option<Input>,
     limits: Struck,
+    inside: Option<Inside<'a>>,
 }
 
 /// How often the limits had struck when the command started.
@@ -206,14 +247,18 @@ enum End {
     Silent,
 }
 
-impl Running {
+impl Running<'_> {
     async fn follow(&mut self, deadline: Instant) -> Result<End> {
         loop {
             let Self { channel, stdout, stderr, input, .. } = self;
             tokio::select! {
                 reply = channel.receive::<Reply>() => {
                     let reply = reply.map_err(|error| unexpected(OPERATION, "understand the sandbox", error))?;
-                    return Ok(reply.map_or(End::ShimGone, |(reply, _)| End::Reply(reply)));
+                    match reply {
+                        Some((Reply::Started(made_room), _)) => self.started(made_room),
+                        Some((reply, _)) => return Ok(End::Reply(reply)),
+                        None => return Ok(End::ShimGone),
+                    }
                 }
                 read = stdout.read(), if stdout.open => read?,
                 read = stderr.read(), if stderr.open => read?,
@@ -226,9 +271,22 @@ impl Running {
         }
     }
 
+    fn started(&mut self, made_room: bool) {
+        self.inside = self.inside.take().map(Inside::started);
+        if made_room {
+            self.say(MADE_ROOM);
+        }
+    }
+
+    fn say(&mut self, message: &str) {
+        self.stderr.take(format!("ringfence: {message}\n").as_bytes());
+    }
+
     fn finish(mut self, sandbox: &Sandbox, end: End) -> Result<CommandResult> {
         self.stdout.drain();
         self.stderr.drain();
+        drop(self.inside.take());
+        sandbox.full.store(false, Ordering::Relaxed);
         let (mut ending, mut sandbox_lost) = match end {
             End::Reply(Reply::Exited(status)) => (Ending::Exited(status), false),
             End::Reply(Reply::Signalled(signal)) => (Ending::Signalled(signal), false),
@@ -266,7 +324,10 @@ impl Running {
             ),
             NotStarted::Exec => (Ending::Exited(126), format!("{}: cannot execute: {cause}", self.program)),
             NotStarted::Fork if cause.kind() == io::ErrorKind::WouldBlock => {
-                (Ending::PidsExceeded, "no more processes in this sandbox".to_owned())
+                // Others that run may be what fills it, and end by themselves.
+                let alone = sandbox.requests.try_write().is_ok();
+                sandbox.full.store(alone, Ordering::Relaxed);
+                (Ending::PidsExceeded, if alone { NO_ROOM_AGAIN } else { NO_ROOM }.to_owned())
             }
             NotStarted::Fork if cause.kind() == io::ErrorKind::OutOfMemory => {
                 (Ending::MemoryExceeded, "no more memory in this sandbox".to_owned())
@@ -288,7 +349,7 @@ impl Running {
                 return Err(unexpected(OPERATION, "start it in the sandbox", cause));
             }
         };
-        self.stderr.take(format!("ringfence: {message}\n").as_bytes());
+        self.say(&message);
         Ok(ending)
     }
 }

@@ -3,10 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ringfence_core::{Error, ErrorKind, Result, SandboxId};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::sync::RwLock;
 
 use crate::SCHEME;
 use crate::cgroup::Counter;
@@ -39,6 +41,10 @@ pub(crate) struct Sandbox {
     pub(crate) memory: Option<Counter>,
     /// Forks refused by the process limit.
     pub(crate) pids: Option<Counter>,
+    /// Held for reading by each request that has a process inside; for writing by one that may end all others.
+    pub(crate) requests: Arc<RwLock<()>>,
+    /// Whether the last command found no room for its processes, although it was the only request.
+    pub(crate) full: AtomicBool,
 }
 
 impl Sandbox {

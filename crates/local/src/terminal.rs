@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::termios::Winsize;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::SCHEME;
 use crate::error::{lost, unexpected};
@@ -34,6 +35,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     let invocation = request.invocation.unwrap_or_else(shell);
     let mut run = run_request(OPERATION, &sandbox, &invocation, &request.env, b"")?;
     run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
+    let request_inside = Arc::clone(&sandbox.requests).read_owned().await;
     let limits = Struck::so_far(&sandbox);
     let request = AgentRequest::Run(run);
     let asking = async {
@@ -72,7 +74,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     Ok(Terminal {
         input: Box::new(Master(watched(input, Interest::WRITABLE)?)),
         output: Box::new(Master(watched(output, Interest::READABLE)?)),
-        control: Arc::new(Control { sandbox, channel, master, limits }),
+        control: Arc::new(Control { sandbox, channel, master, limits, _request: request_inside }),
     })
 }
 
@@ -83,6 +85,7 @@ struct Control {
     channel: Channel,
     master: OwnedFd,
     limits: Struck,
+    _request: OwnedRwLockReadGuard<()>,
 }
 
 #[async_trait]

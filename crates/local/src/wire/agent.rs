@@ -46,6 +46,8 @@ pub(crate) struct RunRequest {
     pub(crate) timeout_millis: u64,
     /// A terminal of this size (rows, columns) instead of pipes.
     pub(crate) terminal: Option<(u32, u32)>,
+    /// Where it finds no room for its processes, everything else of the sandbox is ended first. Its start is answered then.
+    pub(crate) make_room: bool,
 }
 
 impl Message for AgentRequest {
@@ -62,6 +64,7 @@ impl Message for AgentRequest {
                 let (rows, columns) = run.terminal.unwrap_or_default();
                 writer.u32(rows);
                 writer.u32(columns);
+                writer.u8(u8::from(run.make_room));
             }
             Self::Read { path } => {
                 writer.u8(1);
@@ -94,6 +97,7 @@ impl Message for AgentRequest {
                     let size = (reader.u32()?, reader.u32()?);
                     present.then_some(size)
                 },
+                make_room: reader.u8()? != 0,
             }),
             1 => Self::Read { path: reader.bytes()? },
             2 => Self::Write {
@@ -114,6 +118,8 @@ impl Message for AgentRequest {
 /// What comes back on the socket of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
+    /// The command that may make room for itself has been started; whether everything else was ended for it.
+    Started(bool),
     /// The command exited.
     Exited(i32),
     /// A signal ended the command.
@@ -185,6 +191,10 @@ pub(super) const FILE_FAULTS: [FileFault; 4] =
 impl Message for Reply {
     fn put(&self, writer: &mut Writer) {
         match self {
+            Self::Started(made_room) => {
+                writer.u8(11);
+                writer.u8(u8::from(*made_room));
+            }
             Self::Exited(status) => put_code(writer, 0, *status),
             Self::Signalled(signal) => put_code(writer, 1, *signal),
             Self::TimedOut => writer.u8(2),
@@ -239,6 +249,7 @@ impl Message for Reply {
                 FILE_FAULTS.get(usize::from(reader.u8()?)).copied().ok_or(Malformed)?,
                 reader.u32()?.cast_signed(),
             ),
+            11 => Self::Started(reader.u8()? != 0),
             _ => return Err(Malformed),
         })
     }

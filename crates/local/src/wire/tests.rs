@@ -48,9 +48,10 @@ fn requests() -> Vec<AgentRequest> {
         workdir: b"x".to_vec(),
         timeout_millis: 9,
         terminal: Some((24, 80)),
+        make_room: false,
     };
     vec![
-        AgentRequest::Run(RunRequest { terminal: None, ..run.clone() }),
+        AgentRequest::Run(RunRequest { terminal: None, make_room: true, ..run.clone() }),
         AgentRequest::Run(run),
         AgentRequest::Read { path: b"p".to_vec() },
         AgentRequest::Write { path: b"p".to_vec(), size: 3, content: Some(b"abc".to_vec()) },
@@ -61,6 +62,8 @@ fn requests() -> Vec<AgentRequest> {
 
 fn replies() -> Vec<Reply> {
     let mut replies = vec![
+        Reply::Started(false),
+        Reply::Started(true),
         Reply::Exited(3),
         Reply::Signalled(9),
         Reply::TimedOut,
