@@ -194,7 +194,7 @@ Variables, each for the key of the same name:
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local
   RINGFENCE_IGNORE_PROJECT_FILE=1
   RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files. Only
-    the tools of `ringfence mcp` and `demo` log anything; `run` and `shell` stay silent at every level";
+    the tools of `mcp` and `demo` log anything, so `run` and `shell` stay silent at every level";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:

@@ -238,7 +238,7 @@ fn the_help_says_what_is_logged_and_the_rest_is_silent() {
     let (_, told) = help.out().split_once("  RINGFENCE_LOG: ").unwrap();
     let whole = "\
 what goes to standard error as a log, e.g. debug; has no key in files. Only
-    the tools of `ringfence mcp` and `demo` log anything; `run` and `shell` stay silent at every level
+    the tools of `mcp` and `demo` log anything, so `run` and `shell` stay silent at every level
 ";
     assert_eq!(told, whole);
     Call::new(["run", "--", "true"]).env("RINGFENCE_LOG", "trace").done().assert(0, "", "");
