@@ -335,7 +335,7 @@ pub(crate) struct ToolsetArgs {
     /// The largest file that can be read [default: 5MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::size, allow_hyphen_values = true)]
     pub(crate) max_read: Option<ByteSize>,
-    /// Show the value of this --env variable to the model; others are masked. Can be repeated
+    /// Show the value of this --env variable to the model; others of 8 bytes and more are masked. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) public_env: Vec<String>,
     /// Copy a file or directory, as it is then, into every new sandbox; without DST under its own name. Can be repeated

@@ -74,6 +74,10 @@ pub(crate) struct InputList {
 }
 
 impl InputList {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && self.finders.is_empty()
+    }
+
     /// Returns what goes into a sandbox that is created now.
     pub(crate) async fn list(&self) -> Result<Vec<Input>> {
         let mut inputs = self.fixed.clone();

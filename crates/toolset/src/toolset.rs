@@ -53,6 +53,7 @@ impl Toolset {
             bounds: &bounds,
             prefix: &tool_prefix,
             masks: !masker.is_empty(),
+            has_inputs: !config.inputs.is_empty(),
         };
         // Made once, so that they are the same bytes at every step (TD-18).
         let definitions = Tool::ALL.into_iter().map(|tool| define(tool, setting)).collect();

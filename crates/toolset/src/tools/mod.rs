@@ -21,6 +21,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) prefix: &'a str,
     /// Whether output is masked.
     pub(crate) masks: bool,
+    /// Whether files of the caller are put into the sandbox.
+    pub(crate) has_inputs: bool,
 }
 
 /// Joins the two forms of a result.

@@ -96,9 +96,18 @@ pub(crate) fn description(setting: Setting<'_>) -> String {
             "Runs a command with {shell} in the sandbox and returns its standard output, its standard error and, unless \
              it is 0, its exit code. Pipes, redirection, && and globs work."
         ),
-        "The sandbox is separate from the machine you are called from and has none of its files, connections, \
-         credentials or environment variables."
-            .to_owned(),
+        match setting.has_inputs {
+            false => {
+                "The sandbox is separate from the machine you are called from and has none of its files, connections, \
+                 credentials or environment variables."
+            }
+            true => {
+                "The sandbox is separate from the machine you are called from: it has copies of the files it was given, which you find in \
+                 the working directory or where you were told, and no other files, connections, credentials or environment variables of \
+                 that machine. What you change in the copies stays in the sandbox."
+            }
+        }
+        .to_owned(),
         directory,
         "Each command runs in a fresh shell: files stay, but a changed directory, shell variables and functions do not \
          carry over. Standard input is closed, so use flags instead of prompts."

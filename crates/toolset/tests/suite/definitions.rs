@@ -291,3 +291,11 @@ async fn structures_have_the_keys_their_schemas_promise() {
     }
     run.close().await;
 }
+
+#[test]
+fn td_17_the_model_is_told_of_files_that_were_put_in() {
+    let told = |config: ToolsetConfig| toolset(&recording(), config).definitions()[0].description.clone();
+    let inputs = "copies of the files it was given";
+    assert!(!told(ToolsetConfig::new()).contains(inputs));
+    assert!(told(ToolsetConfig::new().inputs_found_by(|| Ok(Vec::new()))).contains(inputs));
+}

@@ -95,6 +95,9 @@ fn config(args: &ToolsetArgs, settings: &Settings) -> Result<ToolsetConfig> {
     for name in &args.public_env {
         config = config.public_env(name);
     }
+    if args.input.is_empty() {
+        return Ok(config);
+    }
     // Looked for now, so that what is missing is said before a client sees a tool, and again for each sandbox.
     inputs::collect(&args.input)?;
     let input = args.input.clone();
