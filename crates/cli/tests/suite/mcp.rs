@@ -223,14 +223,14 @@ fn what_cannot_be_served_is_refused_before_a_client_sees_a_tool() {
 #[test]
 fn install_adds_the_server_to_a_clients_settings() {
     let program = env!("CARGO_BIN_EXE_ringfence");
-    let call = Call::new(["mcp", "install", "claude", "--name", "box", "--", "--memory", "1GiB"]);
+    let call = Call::new(["mcp", "install", "claude", "--name", "box", "--", "--disk", "1GiB"]);
     let path = call.cwd().join(".mcp.json");
     let mut running = call.file(".mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"x\"}}}").start();
     running.child.wait().unwrap();
     let written: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let expected = json!({"mcpServers": {
         "other": {"command": "x"},
-        "box": {"type": "stdio", "command": program, "args": ["mcp", "--memory", "1GiB"]},
+        "box": {"type": "stdio", "command": program, "args": ["mcp", "--disk", "1GiB"]},
     }});
     assert_eq!(written, expected);
     let next = "Start claude there and approve the server; `claude mcp list` shows whether it connects.";

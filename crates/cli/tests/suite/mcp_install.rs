@@ -86,12 +86,12 @@ fn install_takes_no_name_with_another_transport() {
 
 #[test]
 fn install_never_writes_that_the_program_was_deleted() {
-    let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
     let program = folder.path().join("ringfence");
     let done = |replace: &str| {
         let path = program.display();
         let script = format!(
-            "ln \"$0\" '{path}'; exec 3<'{path}'; rm '{path}'; {replace}; exec /proc/self/fd/3 \"$@\""
+            "cp \"$0\" '{path}'; exec 3<'{path}'; rm '{path}'; {replace}; exec /proc/self/fd/3 \"$@\""
         );
         Call::new(["mcp", "install", "claude", "--print"]).below(&["sh", "-c", &script]).done()
     };
@@ -102,7 +102,7 @@ fn install_never_writes_that_the_program_was_deleted() {
         "",
         &format!("ringfence: {told}\n  try: start it again from where it is installed now\n"),
     );
-    let replaced = done(&format!("ln \"$0\" '{}'", program.display()));
+    let replaced = done(&format!("cp \"$0\" '{}'", program.display()));
     assert_eq!(replaced.status, Some(0), "{}", replaced.stderr);
     assert_eq!(replaced.json()["mcpServers"]["ringfence"]["command"], program.to_str().unwrap());
 }

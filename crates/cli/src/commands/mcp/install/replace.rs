@@ -101,6 +101,10 @@ impl Target {
             copy_attributes(&self.path, &file)?;
         }
         file.write_all(after.as_bytes())?;
+        if let Some(old) = old {
+            // Writing takes the bits away that give rights of the owner, except from root.
+            file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
+        }
         file.sync_all()
     }
 }
