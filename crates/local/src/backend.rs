@@ -281,13 +281,15 @@ async fn ready(agent: &std::os::fd::OwnedFd, spec: &SandboxSpec) -> Result<u32> 
     };
     match reply {
         Some((CreateReply::Ready { landlock_abi }, _)) => Ok(landlock_abi),
-        Some((CreateReply::Failed { subject, step, errno }, _)) => Err(step_failed(subject, &step, errno)),
-        // Its first process met the limit.
-        None if spec.limits().memory.is_some_and(|memory| memory.get() < LEAST_MEMORY_BYTES) => {
+        // Its first process met the limit, and was gone at some step that the launcher then could not do.
+        None | Some((CreateReply::Failed { .. }, _))
+            if spec.limits().memory.is_some_and(|memory| memory.get() < LEAST_MEMORY_BYTES) =>
+        {
             let message = "a sandbox cannot even start with so little memory";
             Err(Error::refused(SCHEME, SpecField::Memory, message)
                 .hint("raise the memory limit to 4MiB or more"))
         }
+        Some((CreateReply::Failed { subject, step, errno }, _)) => Err(step_failed(subject, &step, errno)),
         None => Err(Error::new(
             ErrorKind::Unavailable,
             SCHEME,
