@@ -65,13 +65,8 @@ enum Verdict {
         argument: u32,
         values: &'static [u32],
     },
-    /// Fails with EPERM unless the argument is one of two values.
-    OnlyValues {
-        argument: u32,
-        values: [u32; 2],
-    },
     /// Fails with EPERM unless the argument is one of these values.
-    OnlyListed {
+    OnlyValues {
         argument: u32,
         values: &'static [u32],
     },
@@ -121,13 +116,13 @@ const CHECKED: [(libc::c_long, Verdict); 19] = [
     // TIOCSTI types into a terminal, TIOCLINUX pastes into a console (S11), TIOCSETD loads line disciplines by number.
     (libc::SYS_ioctl, Verdict::ForbidValues { argument: 1, values: &[0x5412, 0x541c, 0x5423] }),
     // The default, or only asking.
-    (libc::SYS_personality, Verdict::OnlyValues { argument: 0, values: [0, 0xffff_ffff] }),
-    (libc::SYS_ptrace, Verdict::OnlyListed { argument: 0, values: &TRACE_REQUESTS }),
+    (libc::SYS_personality, Verdict::OnlyValues { argument: 0, values: &[0, 0xffff_ffff] }),
+    (libc::SYS_ptrace, Verdict::OnlyValues { argument: 0, values: &TRACE_REQUESTS }),
     (SETRLIMIT, Verdict::SetLimit),
     (libc::SYS_prlimit64, Verdict::SetLimitOf),
     (libc::SYS_sched_setaffinity, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
     // Its attributes lie in memory: only for the caller.
-    (libc::SYS_sched_setattr, Verdict::OnlyValues { argument: 0, values: [0, 0] }),
+    (libc::SYS_sched_setattr, Verdict::OnlyValues { argument: 0, values: &[0] }),
     (libc::SYS_sched_setparam, Verdict::ForbidValues { argument: 0, values: &[AGENT] }),
     (libc::SYS_sched_setscheduler, Verdict::SetPolicyOf),
     // PRIO_PROCESS and PRIO_PGRP; IOPRIO_WHO_PROCESS and IOPRIO_WHO_PGRP.
@@ -232,14 +227,7 @@ fn decide(verdict: Verdict) -> Vec<Instruction> {
             code.extend([give(ALLOW), forbidden]);
             code
         }
-        Verdict::OnlyValues { argument, values: [first, second] } => vec![
-            load(offset_argument(argument)),
-            jump(JUMP_IF_EQUAL, first, 2, 0),
-            jump(JUMP_IF_EQUAL, second, 1, 0),
-            forbidden,
-            give(ALLOW),
-        ],
-        Verdict::OnlyListed { argument, values } => {
+        Verdict::OnlyValues { argument, values } => {
             let mut code = vec![load(offset_argument(argument))];
             code.extend(any_of(values));
             code.extend([forbidden, give(ALLOW)]);
