@@ -127,11 +127,17 @@ impl Shared {
         session.close().await;
     }
 
-    async fn call(&self, name: &str, arguments: &Value, watch: Watch) -> Result<CallToolResult, ErrorData> {
+    async fn call(
+        &self,
+        name: &str,
+        arguments: &Value,
+        watch: Option<Watch>,
+    ) -> Result<CallToolResult, ErrorData> {
         let Some(session) = self.session().clone() else {
             return Ok(failure(format!("{name} failed: the server has ended")));
         };
-        let options = CallOptions::default().uncounted().watch(watch);
+        let mut options = CallOptions::default().uncounted();
+        options.watch = watch;
         match session.call_with(name, arguments, options).await {
             Ok(output) => Ok(result(output)),
             Err(ToolError::Correction(correction)) => Ok(failure(correction.text)),
@@ -183,12 +189,13 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let watch = Watch::default();
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
-        let token = context.meta.get_progress_token();
+        // Output is looked at only where somebody is told of it.
+        let watched = context.meta.get_progress_token().map(|token| (token, Watch::default()));
+        let watch = watched.as_ref().map(|(_, watch)| watch.clone());
         let reporting = async {
-            match token {
-                Some(token) => progress::report(&context.peer, token, &watch).await,
+            match watched {
+                Some((token, watch)) => progress::report(&context.peer, token, &watch).await,
                 None => std::future::pending().await,
             }
         };
@@ -196,7 +203,7 @@ impl ServerHandler for Handler {
             biased;
             // Dropping the call ends its command and nothing else. The answer reaches nobody.
             () = context.ct.cancelled() => Err(ErrorData::internal_error("the request was cancelled", None)),
-            result = self.shared.call(&request.name, &arguments, watch.clone()) => result.map(Into::into),
+            result = self.shared.call(&request.name, &arguments, watch) => result.map(Into::into),
             never = reporting => match never {},
         }
     }
@@ -220,7 +227,7 @@ impl ServerHandler for Handler {
         let Some(name) = params["name"].as_str() else {
             return Err(ErrorData::invalid_params("`name` must be a string", None));
         };
-        let mut result = self.shared.call(name, &params["arguments"], Watch::default()).await?;
+        let mut result = self.shared.call(name, &params["arguments"], None).await?;
         // The SDK adapts its own results to the peer's era, but not these.
         if context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28) {
             result.result_type = None;
