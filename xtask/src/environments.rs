@@ -3,9 +3,9 @@
 //! They are installed below `target/` and again only when the pins change. No package runs a script of its own on the way.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::tools;
 
@@ -52,16 +52,17 @@ impl Environments {
 
 fn install_python(pins: &Path, venv: &Path) -> Result<()> {
     let requirements = pins.join("requirements.txt");
-    let version =
-        output(Command::new("python3").args(["-c", "import sys; print(sys.executable, sys.version)"]))?;
+    let version = tools::output(
+        Command::new("python3").args(["-c", "import sys; print(sys.executable, sys.version)"]),
+    )?;
     let stamp = Stamp::new(venv, &[&requirements], &version)?;
     if stamp.holds() {
         return Ok(());
     }
-    remove(venv)?;
-    output(Command::new("python3").args(["-m", "venv"]).arg(venv))
+    tools::remove(venv)?;
+    tools::output(Command::new("python3").args(["-m", "venv"]).arg(venv))
         .context("make a virtual environment of Python (on Debian that is the package python3-venv)")?;
-    output(
+    tools::output(
         Command::new(venv.join("bin/python"))
             .args([
                 "-m",
@@ -99,7 +100,7 @@ fn install_npm(pins: &Path, folder: &Path) -> Result<()> {
         "--loglevel",
         "error",
     ];
-    output(Command::new("npm").arg("install").args(flags).current_dir(folder)).with_context(|| {
+    tools::output(Command::new("npm").arg("install").args(flags).current_dir(folder)).with_context(|| {
         format!("install {} from the npm registry, if that can be reached", files[1].display())
     })?;
     stamp.write()
@@ -127,26 +128,4 @@ impl Stamp {
     fn write(&self) -> Result<()> {
         std::fs::write(&self.path, &self.text).with_context(|| format!("write {}", self.path.display()))
     }
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", folder.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Runs a command and returns what it printed; a failure is told with the last lines of that.
-fn output(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {program}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said =
-        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-    bail!("{program} failed:\n{}", lines[lines.len().saturating_sub(12)..].join("\n"))
 }

@@ -2,7 +2,7 @@
 //! that can be done without asking, and packages of registries, which are fetched once into `target/tools`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -98,16 +98,8 @@ fn missing_programs() -> Vec<(&'static str, &'static str)> {
 
 fn install(missing: &[(&str, &str)]) -> Result<()> {
     report::say(&format!("programs       installing {}, once (a minute or two)", names(missing)));
-    let mut update = Command::new("apt-get");
-    update.args(["update", "-qq"]);
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-y", "-qq", "--no-install-recommends"]);
-    install.args(missing.iter().map(|(_, package)| *package));
-    for mut command in [update, install] {
-        command.env("DEBIAN_FRONTEND", "noninteractive");
-        run(&mut command).context("install the programs that run in a sandbox in the tests")?;
-    }
-    Ok(())
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    tools::apt_install(&packages).context("install the programs that run in a sandbox in the tests")
 }
 
 /// Makes a folder with what is wanted, unless it is there already.
@@ -130,26 +122,19 @@ fn fetch(folder: &Path, name: &str, wanted: &[&str], make: impl FnOnce(&Path) ->
 /// The interpreter is the one that the sandbox sees, whatever else the search path has: wheels are chosen for it.
 fn wheels(folder: &Path, part: &Path) -> Result<()> {
     let environment = folder.join("venv");
-    run(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+    tools::output(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
     let mut pip = Command::new(environment.join("bin/pip"));
-    run(pip.args(["download", "--quiet", "--only-binary", ":all:", "--dest"]).arg(part).args(WHEELS))
+    tools::output(
+        pip.args(["download", "--quiet", "--only-binary", ":all:", "--dest"]).arg(part).args(WHEELS),
+    )
+    .map(drop)
 }
 
 fn npm(part: &Path) -> Result<()> {
-    run(Command::new("npm").args(["pack", "--silent"]).args(NPM).current_dir(part))
+    tools::output(Command::new("npm").args(["pack", "--silent"]).args(NPM).current_dir(part)).map(drop)
 }
 
 fn vendor(fixture: &Path, part: &Path) -> Result<()> {
     let mut cargo = cargo_command(&["vendor", "--quiet", "--locked", "--manifest-path"]);
-    run(cargo.arg(fixture.join("Cargo.toml")).arg(part))
-}
-
-/// Runs a command whose output matters only where it fails.
-fn run(command: &mut Command) -> Result<()> {
-    let program = command.get_program().display().to_string();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {program}"))?;
-    if !output.status.success() {
-        bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
+    tools::output(cargo.arg(fixture.join("Cargo.toml")).arg(part)).map(drop)
 }

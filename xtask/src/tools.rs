@@ -55,18 +55,22 @@ pub(crate) fn require(program: &str, package: &str) -> Result<PathBuf> {
     }
     if is_root() && find("apt-get").is_some() {
         report::say(&format!("installing the package {package} for {program}"));
-        let mut update = Command::new("apt-get");
-        let mut install = Command::new("apt-get");
-        update.args(["update", "-qq"]);
-        install.args(["install", "-y", "-qq", "--no-install-recommends", package]);
-        for command in [&mut update, &mut install] {
-            command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
-            if !command.status().context("start apt-get")?.success() {
-                bail!("{program} is missing and apt-get could not install {package}");
-            }
-        }
+        apt_install(&[package]).with_context(|| format!("{program} is missing"))?;
     }
     find(program).with_context(|| format!("{program} is missing: install it (Debian package {package})"))
+}
+
+/// Installs Debian packages, which takes root.
+pub(crate) fn apt_install(packages: &[&str]) -> Result<()> {
+    let mut update = Command::new("apt-get");
+    update.args(["update", "-qq"]);
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages);
+    for command in [&mut update, &mut install] {
+        output(command.env("DEBIAN_FRONTEND", "noninteractive"))
+            .with_context(|| format!("install {}", packages.join(", ")))?;
+    }
+    Ok(())
 }
 
 /// Returns whether this process may act as root.
@@ -83,10 +87,29 @@ pub(crate) fn user_id() -> Option<u32> {
 
 /// Empties a folder, or makes it.
 pub(crate) fn fresh_folder(path: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(|| format!("empty {}", path.display())),
-    }
+    remove(path)?;
     std::fs::create_dir_all(path).with_context(|| format!("create {}", path.display()))
+}
+
+/// Removes a folder with what is in it, if it is there.
+pub(crate) fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs a command and returns what it printed; a failure is told with the last lines of that.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {program}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    bail!("{program} failed:\n{}", lines[lines.len().saturating_sub(12)..].join("\n"))
 }
