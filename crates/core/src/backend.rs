@@ -1,11 +1,16 @@
 //! The trait that every place to run code implements.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU64;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
 
+use crate::attach::Attachable;
+use crate::background::Background;
 use crate::capability::Capabilities;
 use crate::command::{CommandRequest, CommandResult};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,26 +18,87 @@ use crate::file::{GuestPath, ListRequest, Listing};
 use crate::probe::ProbeReport;
 use crate::shell;
 use crate::spec::SandboxSpec;
-use crate::statement::EnforcementStatement;
+use crate::statement::{EnforcementStatement, SpecField};
 use crate::terminal::{Terminal, TerminalRequest};
 
-/// The name under which a backend knows one of its sandboxes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// The name under which a backend knows one of its sandboxes, and in the hands of whoever has claimed it the fence of that
+/// claim. Two ids are equal if they name the same sandbox; as text an id is the name alone, so a claim cannot be passed on by it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct SandboxId(String);
+pub struct SandboxId {
+    name: String,
+    fence: Option<Fence>,
+}
+
+/// Counts the claims of a sandbox. Operations that carry the fence of a claim that is over are refused (S54).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fence(NonZeroU64);
+
+impl Fence {
+    /// Wraps a count; `None` for 0, which is no claim.
+    #[must_use]
+    pub fn new(count: u64) -> Option<Self> {
+        NonZeroU64::new(count).map(Self)
+    }
+
+    /// Returns the count.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
 
 impl SandboxId {
     /// Wraps an id that a backend handed out. Returns `None` for what can only be a rendering accident:
     /// the empty string and `None` (SP-14).
     pub fn new(id: impl Into<String>) -> Option<Self> {
-        let id = id.into();
-        (!id.is_empty() && id != "None").then_some(Self(id))
+        let name = id.into();
+        (!name.is_empty() && name != "None").then_some(Self { name, fence: None })
     }
 
     /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// Returns the same sandbox as its holder names it: what is done through this id is refused once the claim is over.
+    #[must_use]
+    pub fn fenced(mut self, fence: Fence) -> Self {
+        self.fence = Some(fence);
+        self
+    }
+
+    /// Returns the fence of the claim under which this id is used.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.fence
+    }
+}
+
+impl PartialEq for SandboxId {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for SandboxId {}
+
+impl Hash for SandboxId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl PartialOrd for SandboxId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SandboxId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
     }
 }
 
@@ -47,7 +113,7 @@ impl TryFrom<String> for SandboxId {
 
 impl From<SandboxId> for String {
     fn from(id: SandboxId) -> Self {
-        id.0
+        id.name
     }
 }
 
@@ -61,7 +127,7 @@ pub fn unique_name() -> String {
 
 impl fmt::Display for SandboxId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
@@ -173,6 +239,41 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// What kept anything from being tried at all.
     async fn probe(&self) -> Result<ProbeReport> {
         Ok(ProbeReport::default())
+    }
+
+    /// Returns this backend as one whose sandboxes other processes can find and use. The provided one says that they cannot;
+    /// agrees with [`Capabilities::attach`].
+    fn attachable(&self) -> Option<&dyn Attachable> {
+        None
+    }
+
+    /// Returns this backend as one that runs commands nobody waits for. The provided one says that it does not; agrees with
+    /// [`Capabilities::background`].
+    fn background(&self) -> Option<&dyn Background> {
+        None
+    }
+
+    /// Creates a sandbox for later use, as [`Self::create`] does, whose clocks (lifetime, idle) stand still until
+    /// [`Self::unpark`]. The provided one can do so for a spec without clocks.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; a refusal of the clock that cannot be stopped.
+    async fn create_parked(&self, spec: &SandboxSpec) -> Result<Created> {
+        for field in [SpecField::Lifetime, SpecField::Idle] {
+            if spec.asks_for(field) {
+                let message = "its clock starts when the sandbox is created, so none can be made in advance";
+                return Err(Error::refused(self.name(), field, message).hint("drop it, or create on demand"));
+            }
+        }
+        self.create(spec).await
+    }
+
+    /// Starts the clocks of a parked sandbox and makes sure that it still stands, without any effect inside.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SandboxLost`] for one that is gone.
+    async fn unpark(&self, _sandbox: &SandboxId) -> Result<()> {
+        Ok(())
     }
 
     /// Starts an interactive command on a terminal of its own.

@@ -36,8 +36,10 @@ pub struct Capabilities {
     pub lifetime: bool,
     /// Ends a sandbox after idling.
     pub idle: bool,
-    /// Sandboxes can be attached to by another process.
+    /// Sandboxes can be attached to by another process ([`Backend::attachable`](crate::Backend::attachable)).
     pub attach: bool,
+    /// Commands can run while nobody waits for them ([`Backend::background`](crate::Backend::background)).
+    pub background: bool,
     /// Keeps the labels of a sandbox where others can look for it.
     pub labels: bool,
     /// A command's standard input can be given.

@@ -42,6 +42,10 @@ pub enum ErrorKind {
     StorageFull,
     /// The sandbox no longer exists or cannot be used any more.
     SandboxLost,
+    /// Somebody else changed it or has it: a conditional write came too late, or another holder's claim stands.
+    Conflict,
+    /// The claim under which the operation was made is over; somebody else may hold the sandbox by now (S54).
+    ClaimLost,
     /// The backend could not be reached or answered with a passing failure.
     Unavailable,
     /// An operation other than a command ran into its deadline.
@@ -67,6 +71,8 @@ impl ErrorKind {
             Self::FileTooLarge { .. } => "file_too_large",
             Self::StorageFull => "storage_full",
             Self::SandboxLost => "sandbox_lost",
+            Self::Conflict => "conflict",
+            Self::ClaimLost => "claim_lost",
             Self::Unavailable => "unavailable",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::Unsupported => "unsupported",
@@ -77,7 +83,7 @@ impl ErrorKind {
     /// Returns the disposition of an error of this kind, unless whoever made it knows better.
     fn disposition(&self) -> Disposition {
         match self {
-            Self::Refused | Self::SandboxLost | Self::Unsupported => Disposition::Terminal,
+            Self::Refused | Self::SandboxLost | Self::ClaimLost | Self::Unsupported => Disposition::Terminal,
             Self::InvalidArgument
             | Self::NotFound
             | Self::IsADirectory
@@ -86,6 +92,7 @@ impl ErrorKind {
             | Self::PermissionDenied
             | Self::FileTooLarge { .. }
             | Self::StorageFull
+            | Self::Conflict
             | Self::Unavailable
             | Self::DeadlineExceeded
             | Self::Unexpected => Disposition::Recoverable,

@@ -22,8 +22,11 @@
 //!
 //! This crate performs no I/O of its own, knows no operating system and contains no `unsafe`.
 
+pub mod attach;
 pub mod backend;
+pub mod background;
 pub mod capability;
+pub mod claim;
 pub mod clip;
 pub mod command;
 pub mod document;
@@ -41,7 +44,9 @@ pub mod spec;
 pub mod statement;
 pub mod terminal;
 
-pub use backend::{Backend, Created, Plan, SandboxId};
+pub use attach::{Attachable, Inspection, Leftover, Process, Reach, SandboxInfo, Tagged, Tags, Usage};
+pub use backend::{Backend, Created, Fence, Plan, SandboxId};
+pub use background::{Background, BackgroundRequest, CommandId, CommandState, CommandStatus, OutputChunk};
 pub use capability::Capabilities;
 pub use command::{
     Captured, CommandRequest, CommandResult, Ending, Invocation, OutputObserver, Stdin, StreamName,

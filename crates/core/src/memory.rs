@@ -149,6 +149,7 @@ impl Default for RecordingBackend {
                 lifetime: true,
                 idle: true,
                 attach: false,
+                background: false,
                 labels: true,
                 stdin: true,
                 streaming: true,
