@@ -1,0 +1,97 @@
+//! The arguments as typed: nothing is decided here. One module per family of subcommands, with what stands below its help.
+
+mod completions;
+mod config;
+mod demo;
+mod doctor;
+mod mcp;
+mod run;
+mod shell;
+mod spec;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use self::completions::CompletionsArgs;
+pub(crate) use self::config::ConfigArgs;
+pub(crate) use self::demo::DemoArgs;
+pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::mcp::{Client, InstallArgs, McpArgs, McpCommand, Scope, ToolsetArgs};
+pub(crate) use self::run::RunArgs;
+pub(crate) use self::shell::ShellArgs;
+pub(crate) use self::spec::SpecArgs;
+
+/// A place to run code that nobody has read.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, max_term_width = 110, after_help = MAIN_EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The arguments of `ringfence run` alone. Building those of every subcommand costs a one-shot run a tenth of a millisecond.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", disable_help_subcommand = true)]
+struct RunAlone {
+    #[command(subcommand)]
+    command: RunCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(Box<RunArgs>),
+}
+
+/// Parses arguments of `ringfence mcp` that a client will give it later.
+pub(crate) fn parse_mcp(arguments: &[String]) -> Result<Box<McpArgs>, clap::Error> {
+    let words = ["ringfence", "mcp"].into_iter().chain(arguments.iter().map(String::as_str));
+    match Cli::try_parse_from(words)?.command {
+        Command::Mcp(args) if args.command.is_none() => Ok(args),
+        _ => Err(clap::Error::raw(clap::error::ErrorKind::UnknownArgument, "they are another subcommand\n")),
+    }
+}
+
+/// Parses the program's arguments.
+pub(crate) fn parse() -> Result<Command, clap::Error> {
+    if std::env::args_os().nth(1).is_some_and(|name| name == "run")
+        && let Ok(RunAlone { command: RunCommand::Run(args) }) = RunAlone::try_parse()
+    {
+        return Ok(Command::Run(args));
+    }
+    // Help and every fault are told by the whole parser.
+    Cli::try_parse().map(|cli| cli.command)
+}
+
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  ringfence run -- python3 -c 'print(1 + 1)'
+  ringfence shell
+  ringfence doctor
+
+Settings come from flags, then RINGFENCE_* variables, then ringfence.toml of the project, then
+ringfence/config.toml in the user's XDG configuration folder. `ringfence config` shows each
+one with its origin.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one command in a sandbox that exists for it alone
+    #[command(after_help = run::HELP)]
+    Run(Box<RunArgs>),
+    /// Open an interactive shell in a sandbox that ends with it
+    #[command(after_help = shell::HELP)]
+    Shell(Box<ShellArgs>),
+    /// Play a short agent run through the four tools and show it
+    #[command(after_help = demo::HELP)]
+    Demo(Box<DemoArgs>),
+    /// Try what this machine can enforce, and say what to do about the rest
+    #[command(after_help = doctor::HELP)]
+    Doctor(DoctorArgs),
+    /// Serve the four tools to an MCP client over standard input and output
+    #[command(after_help = mcp::HELP)]
+    Mcp(Box<McpArgs>),
+    /// Show every setting, its value and where it comes from
+    #[command(after_help = config::HELP)]
+    Config(Box<ConfigArgs>),
+    /// Print the completion script of a shell
+    #[command(after_help = completions::HELP)]
+    Completions(CompletionsArgs),
+}
