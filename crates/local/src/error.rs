@@ -1,5 +1,6 @@
 //! The one place where kernel errors become errors of the contract.
 
+use std::borrow::Cow;
 use std::io;
 
 use ringfence_core::{Error, ErrorKind, GuestPath, SandboxId, SpecField};
@@ -30,7 +31,7 @@ pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
             .source(cause)
             .hint("raise the disk limit; where there is none, the memory limit, half of which it is");
     }
-    let message = if step.starts_with(SHOWN) {
+    let message = if is_about_a_path(step, errno) {
         format!("a host path cannot be shown: {step}")
     } else {
         format!("this machine does not allow a step of creation: {step}")
@@ -60,20 +61,54 @@ pub(crate) const CGROUP_REMEDY: &str = "run where cgroups can be written: as roo
 
 /// How the helper names the step that shows a host path.
 const SHOWN: &str = "show host path";
+/// How it names the last step.
+const FILTER: &str = "load the seccomp filter";
+
+/// Whether a host path is the reason, and not that nothing at all may be mounted.
+fn is_about_a_path(step: &str, errno: i32) -> bool {
+    step.starts_with(SHOWN) && !matches!(Errno::from_raw_os_error(errno), Errno::PERM | Errno::NOSYS)
+}
+
+/// What a sandbox is made of in one call, as the kernel's settings name it.
+const NAMESPACES: [&str; 6] = ["user", "mnt", "pid", "ipc", "uts", "cgroup"];
+
+/// What to try where no namespace is left. The kernel does not say which kind it is: those that are switched off can be read.
+fn raise_namespaces(limit_of: impl Fn(&str) -> Option<u64>) -> String {
+    let off: Vec<String> = NAMESPACES
+        .into_iter()
+        .filter(|kind| limit_of(kind) == Some(0))
+        .map(|kind| format!("user.max_{kind}_namespaces"))
+        .collect();
+    match off.as_slice() {
+        [] => "namespaces are used up: raise user.max_user_namespaces, or another user.max_*_namespaces that is lower (sysctl)".to_owned(),
+        [setting] if setting.contains("_user_") => format!("user namespaces are used up or switched off: raise {setting} (sysctl)"),
+        off => format!("namespaces of a kind are switched off: raise {} (sysctl)", off.join(" and ")),
+    }
+}
+
+fn limit_of_namespaces(kind: &str) -> Option<u64> {
+    let limit = std::fs::read_to_string(format!("/proc/sys/user/max_{kind}_namespaces")).ok()?;
+    limit.trim().parse().ok()
+}
 
 /// What to try, for the failures that are known from the field (P87 to P90).
-pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
+fn remedy(subject: Subject, step: &str, errno: i32) -> Cow<'static, str> {
+    if step.starts_with("create user") && Errno::from_raw_os_error(errno) == Errno::NOSPC {
+        return raise_namespaces(limit_of_namespaces).into();
+    }
+    known_remedy(subject, step, errno).into()
+}
+
+fn known_remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
+    let is_about_a_path = is_about_a_path(step, errno);
     let errno = Errno::from_raw_os_error(errno);
     match subject {
         Subject::Memory | Subject::Cpus | Subject::Pids => CGROUP_REMEDY,
-        _ if step.starts_with(SHOWN) => {
+        _ if is_about_a_path => {
             "the path must exist, and whoever runs this must be allowed to pass the folders above it, as their owner or with the rights \
              of others: root has no more than that here"
         }
         Subject::Workdir => "choose a working directory that is not inside a system directory",
-        _ if step.starts_with("create user") && errno == Errno::NOSPC => {
-            "user namespaces are used up or switched off: raise user.max_user_namespaces (sysctl)"
-        }
         Subject::Network if errno == Errno::NOSPC => {
             "network namespaces are used up or switched off: raise user.max_net_namespaces (sysctl)"
         }
@@ -96,7 +131,14 @@ pub(crate) fn remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
             "this process's own /proc is partly hidden, as in a container, so no new one may be mounted: run the container with \
              an unmasked /proc (Docker: --security-opt systempaths=unconfined)"
         }
-        _ if errno == Errno::NOSYS => "the kernel is too old: Linux 5.12 or newer is needed",
+        _ if step == FILTER => {
+            "a kernel with CONFIG_SECCOMP_FILTER is needed, and a surrounding container that lets its processes load filters"
+        }
+        // A surrounding filter answers the same.
+        _ if errno == Errno::NOSYS => {
+            "the kernel is too old, or a surrounding container forbids the call: Linux 5.12 or newer is needed, and in a container \
+             a system call filter that allows mounts and namespaces (Docker: --security-opt seccomp=unconfined)"
+        }
         _ if errno == Errno::PERM || errno == Errno::ACCESS => {
             "a security module or the surrounding container forbids it: ringfence doctor shows what works here"
         }
@@ -139,5 +181,31 @@ pub(crate) fn file_failed(operation: &'static str, path: &GuestPath, fault: File
         ErrorKind::IsADirectory => error.hint("use list_directory for directories"),
         ErrorKind::StorageFull => error.hint("remove files, or create the sandbox with a higher disk limit"),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s_21_the_kind_of_namespace_that_is_switched_off_is_named() {
+        let off =
+            |kinds: &'static [&str]| move |kind: &str| Some(if kinds.contains(&kind) { 0 } else { 1000 });
+        for (off, remedy) in [
+            (&["user"][..], "user namespaces are used up or switched off: raise user.max_user_namespaces (sysctl)"),
+            (&["pid"], "namespaces of a kind are switched off: raise user.max_pid_namespaces (sysctl)"),
+            (
+                &["ipc", "uts"],
+                "namespaces of a kind are switched off: raise user.max_ipc_namespaces and user.max_uts_namespaces (sysctl)",
+            ),
+        ]
+        .map(|(kinds, remedy)| (off(kinds), remedy))
+        {
+            assert_eq!(raise_namespaces(off), remedy);
+        }
+        let used_up = "namespaces are used up: raise user.max_user_namespaces, or another user.max_*_namespaces that is lower (sysctl)";
+        assert_eq!(raise_namespaces(off(&[])), used_up);
+        assert_eq!(raise_namespaces(|_| None), used_up);
     }
 }

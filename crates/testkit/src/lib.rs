@@ -2,8 +2,12 @@
 //!
 //! The recording backend is not here: it is [`ringfence_core::memory`], because it is also the reference implementation.
 
+#[cfg(target_os = "linux")]
+pub mod kernel;
 #[cfg(unix)]
 pub mod local_shell;
 
+#[cfg(target_os = "linux")]
+pub use kernel::MissingCall;
 #[cfg(unix)]
 pub use local_shell::LocalShellBackend;

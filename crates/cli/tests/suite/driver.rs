@@ -106,6 +106,13 @@ impl Call {
         self
     }
 
+    /// The same with a standard error that nobody reads.
+    pub(crate) fn muted(self) -> Self {
+        self.with(|command| {
+            command.stderr(Stdio::null());
+        })
+    }
+
     pub(crate) fn start(self) -> Running {
         let mut running = self.start_unread();
         running.stdout = running.child.stdout.take().map(collect);

@@ -5,6 +5,7 @@ mod inputs;
 mod mcp;
 mod mcp_install;
 mod odd_hosts;
+mod primitives;
 mod refusals;
 mod run;
 mod settings;

@@ -15,7 +15,7 @@ fn namespaces() -> &'static [&'static str] {
 }
 
 /// Whether hosts can be made here; where not, the test is skipped.
-fn can_make_hosts(test: &str) -> bool {
+pub(super) fn can_make_hosts(test: &str) -> bool {
     let [program, arguments @ ..] = namespaces() else { unreachable!() };
     let can = Command::new(program)
         .args(arguments)
@@ -30,13 +30,13 @@ fn can_make_hosts(test: &str) -> bool {
 }
 
 /// The program on a host that this script of sh has made of the real one.
-fn on(host: &str, arguments: &[&str]) -> Call {
+pub(super) fn on(host: &str, arguments: &[&str]) -> Call {
     let script = format!("set -e\n{host}\nexec \"$@\"");
     Call::new(arguments).below(&[namespaces(), &["sh", "-c", &script, "sh"]].concat())
 }
 
 /// Prints `sound` if this is the sandbox it should be: no capabilities, a filter, no way out through the network, nothing of the host.
-const LOOK: &str = "grep -q '^CapBnd:.0*$' /proc/self/status && grep -q '^Seccomp:.2$' /proc/self/status &&
+pub(super) const LOOK: &str = "grep -q '^CapBnd:.0*$' /proc/self/status && grep -q '^Seccomp:.2$' /proc/self/status &&
 grep -q '^NoNewPrivs:.1$' /proc/self/status && [ \"$(cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' ')\" = lo ] &&
 [ ! -e /root ] && [ ! -e /run ] && ! touch /usr/x 2>/dev/null && touch /dev/shm/x /tmp/x ~/x x && echo sound";
 

@@ -10,5 +10,6 @@ mod security_attacks;
 mod security_calls;
 mod security_input;
 mod security_network;
+mod security_primitives;
 mod security_processes;
 mod security_view;

@@ -1,0 +1,55 @@
+//! Kernels that lack a primitive, made from the one that is there (S21).
+
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+/// A system call that the kernel answers with an error, whoever makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingCall {
+    /// The number of the call.
+    pub number: i64,
+    /// Only with this first argument, for calls that are many in one, such as `prctl`. Compared in its low 32 bits.
+    pub first_argument: Option<u32>,
+    /// What the kernel answers.
+    pub errno: i32,
+}
+
+impl MissingCall {
+    /// Runs `act` on a thread for which the call is missing, and for all that the thread starts: threads and programs.
+    ///
+    /// # Panics
+    ///
+    /// If this machine takes no filter of system calls, and when `act` panics.
+    pub fn around<T: Send>(self, act: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let limited = scope.spawn(|| {
+                // A filter is for the thread that loads it and its descendants, and stays. So the thread goes.
+                let loaded =
+                    self.filter().and_then(|filter| seccompiler::apply_filter(&filter).map_err(Into::into));
+                assert!(loaded.is_ok(), "{loaded:?}");
+                act()
+            });
+            limited.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    fn filter(self) -> Result<BpfProgram, Box<dyn std::error::Error>> {
+        let rules = match self.first_argument {
+            Some(value) => {
+                let first =
+                    SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value))?;
+                vec![SeccompRule::new(vec![first])?]
+            }
+            None => Vec::new(),
+        };
+        let rules = BTreeMap::from([(self.number, rules)]);
+        let fail = SeccompAction::Errno(self.errno.cast_unsigned());
+        let architecture = std::env::consts::ARCH.try_into()?;
+        Ok(SeccompFilter::new(rules, SeccompAction::Allow, fail, architecture)?.try_into()?)
+    }
+}
