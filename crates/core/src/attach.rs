@@ -22,6 +22,12 @@ pub const RESERVED_PREFIX: &str = "ringfence_";
 /// The most bytes of all tags of a sandbox together, names and values.
 pub const MAX_TAG_BYTES: usize = 16 << 10;
 
+/// Returns the bytes of all names and values.
+#[must_use]
+pub fn tag_bytes(tags: &Tags) -> usize {
+    tags.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
 /// Tags as they were at some moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tagged {

@@ -69,6 +69,13 @@ impl SandboxId {
         self
     }
 
+    /// Returns the same sandbox as whoever does not hold it names it.
+    #[must_use]
+    pub fn unfenced(mut self) -> Self {
+        self.fence = None;
+        self
+    }
+
     /// Returns the fence of the claim under which this id is used.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {

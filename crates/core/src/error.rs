@@ -29,7 +29,7 @@ pub enum ErrorKind {
     NotADirectory,
     /// The path is a device, FIFO or socket, or a file that the kernel writes anew for each reader.
     NotARegularFile,
-    /// The sandbox's own permissions forbid the access.
+    /// The sandbox's own permissions forbid the access, or it belongs to another owner.
     PermissionDenied,
     /// The file is larger than the caller's bound.
     FileTooLarge {

@@ -28,6 +28,7 @@ pub mod background;
 pub mod capability;
 pub mod claim;
 pub mod clip;
+pub mod clock;
 pub mod command;
 pub mod document;
 pub mod env;
@@ -48,6 +49,8 @@ pub use attach::{Attachable, Inspection, Leftover, Process, Reach, SandboxInfo, 
 pub use backend::{Backend, Created, Fence, Plan, SandboxId};
 pub use background::{Background, BackgroundRequest, CommandId, CommandState, CommandStatus, OutputChunk};
 pub use capability::Capabilities;
+pub use claim::{Claim, Claimant, Lease, Release};
+pub use clock::Clock;
 pub use command::{
     Captured, CommandRequest, CommandResult, Ending, Invocation, OutputObserver, Stdin, StreamName,
 };

@@ -4,27 +4,32 @@
 //! per sandbox, without symbolic links, modes or a size limit. Time passes only through tokio's clock, so a paused
 //! clock works.
 
+mod attach;
+mod backend;
+mod sandbox;
 mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use async_trait::async_trait;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
 
-use crate::backend::{Backend, Created, Plan, SandboxId};
+use crate::attach::Tags;
+use crate::backend::SandboxId;
 use crate::capability::Capabilities;
-use crate::command::{CommandRequest, CommandResult, Invocation, Stdin, StreamName};
+use crate::claim;
+use crate::clock::Clock;
+use crate::command::{CommandResult, Invocation};
 use crate::env::EnvMap;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{GuestPath, ListRequest, Listing, file_error};
+use crate::file::{GuestPath, file_error};
+use crate::memory::sandbox::Sandbox;
 use crate::memory::tree::Tree;
 use crate::network::NetworkStrength;
 use crate::output::{OutputLimit, Timeout};
 use crate::spec::{Isolation, SandboxSpec};
-use crate::statement::{EnforcementRow, EnforcementStatement, Evidence};
 
 /// Where relative paths start unless the spec names a working directory.
 pub const DEFAULT_WORKDIR: &str = "/workspace";
@@ -32,22 +37,28 @@ pub const DEFAULT_WORKDIR: &str = "/workspace";
 /// An operation that can be told to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// [`Backend::create`], after its delay.
+    /// [`Backend::create`](crate::Backend::create), after its delay.
     Create,
-    /// [`Backend::run_command`].
+    /// [`Backend::run_command`](crate::Backend::run_command).
     Command,
-    /// [`Backend::read_file`].
+    /// [`Backend::read_file`](crate::Backend::read_file).
     Read,
-    /// [`Backend::write_file`].
+    /// [`Backend::write_file`](crate::Backend::write_file).
     Write,
-    /// [`Backend::list_directory`].
+    /// [`Backend::list_directory`](crate::Backend::list_directory).
     List,
-    /// [`Backend::export_file`], before its first byte.
+    /// [`Backend::export_file`](crate::Backend::export_file), before its first byte.
     Export,
-    /// [`Backend::export_file`], after its first byte; no effect on an empty file.
+    /// [`Backend::export_file`](crate::Backend::export_file), after its first byte; no effect on an empty file.
     ExportAfterFirstByte,
-    /// [`Backend::destroy`]. The sandbox stays.
+    /// [`Backend::destroy`](crate::Backend::destroy). The sandbox stays.
     Destroy,
+    /// [`Backend::unpark`](crate::Backend::unpark).
+    Unpark,
+    /// [`Attachable::tags`](crate::Attachable::tags).
+    Tags,
+    /// [`Attachable::set_tags`](crate::Attachable::set_tags). The tags stay.
+    SetTags,
 }
 
 /// A command that was asked for.
@@ -105,13 +116,19 @@ enum Answer {
 
 type Script = dyn FnMut(&RecordedCommand) -> Result<CommandResult> + Send;
 
+/// Someone who writes tags just before the backend's caller does.
+type Rival = Box<dyn FnMut(&mut Tags) -> bool + Send>;
+
 struct State {
     create_delay: Duration,
     command_delay: Duration,
     answer: Answer,
     faults: BTreeMap<Operation, Fault>,
+    rival: Option<Rival>,
     image: Tree,
-    sandboxes: BTreeMap<SandboxId, Tree>,
+    sandboxes: BTreeMap<SandboxId, Sandbox>,
+    /// Whether sandboxes end when their clocks have run out.
+    clocks: bool,
     created: Vec<SandboxSpec>,
     destroyed: Vec<SandboxId>,
     commands: Vec<RecordedCommand>,
@@ -125,9 +142,14 @@ struct State {
 /// Without further instructions it is called `rec`, claims all that a spec without an owner can ask for, and answers
 /// every command with exit 0, `out\n` on standard output and nothing on standard error. An operation on a sandbox that
 /// was destroyed, or never created, fails with [`ErrorKind::SandboxLost`].
+///
+/// One that [can be attached to](Self::with_attach) also takes owners, ends sandboxes by their clocks, and refuses operations with
+/// the fence of a claim that is over. Commands are refused when they start, not when they end.
 pub struct RecordingBackend {
     name: String,
     capabilities: Capabilities,
+    /// The time of day at a moment of tokio's clock.
+    started: (SystemTime, Instant),
     state: Mutex<State>,
 }
 
@@ -156,13 +178,16 @@ impl Default for RecordingBackend {
                 terminal: false,
                 shell: "sh".into(),
             },
+            started: (whole_milliseconds(SystemTime::now()), Instant::now()),
             state: Mutex::new(State {
                 create_delay: Duration::ZERO,
                 command_delay: Duration::ZERO,
                 answer: Answer::Fixed(CommandResult::exited(0, "out\n", "")),
                 faults: BTreeMap::new(),
+                rival: None,
                 image: Tree::default(),
                 sandboxes: BTreeMap::new(),
+                clocks: false,
                 created: Vec::new(),
                 destroyed: Vec::new(),
                 commands: Vec::new(),
@@ -193,11 +218,32 @@ impl RecordingBackend {
         self
     }
 
-    /// Sets what is claimed; [`Backend::judge`] refuses the rest.
+    /// Sets what is claimed; [`Backend::judge`](crate::Backend::judge) refuses the rest.
     #[must_use]
     pub fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
+        self.state().clocks = capabilities.attach;
         self.capabilities = capabilities;
         self
+    }
+
+    /// Lets its sandboxes be found and held by others ([`Attachable`](crate::Attachable)).
+    #[must_use]
+    pub fn with_attach(self) -> Self {
+        let capabilities = Capabilities { attach: true, ..self.capabilities.clone() };
+        self.with_capabilities(capabilities)
+    }
+
+    /// Returns the time of day by which its sandboxes end: it passes as tokio's clock does.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        let (wall, since) = self.started;
+        Clock::new(move || wall + since.elapsed())
+    }
+
+    /// Lets `rival` see, and change, the tags of a sandbox each time just before they are to be set; it returns whether it changed them. It
+    /// must not call the backend.
+    pub fn race_tags(&self, rival: impl FnMut(&mut Tags) -> bool + Send + 'static) {
+        self.state().rival = Some(Box::new(rival));
     }
 
     /// Sets how long each creation takes from now on, by tokio's clock.
@@ -241,7 +287,7 @@ impl RecordingBackend {
     /// Puts a file, and its parent directories, into every sandbox created from now on.
     ///
     /// # Errors
-    /// As [`Backend::write_file`]: a directory or a file is in the way.
+    /// As [`Backend::write_file`](crate::Backend::write_file): a directory or a file is in the way.
     pub fn seed_file(&self, path: &str, content: impl Into<Vec<u8>>) -> Result<()> {
         let path = GuestPath::new(path)?;
         self.state().image.write(&path, content.into()).map_err(|kind| self.seed_error(kind, &path))
@@ -276,7 +322,9 @@ impl RecordingBackend {
     /// Returns the sandboxes that exist.
     #[must_use]
     pub fn alive(&self) -> Vec<SandboxId> {
-        self.state().sandboxes.keys().cloned().collect()
+        let mut state = self.state();
+        state.bury(Instant::now());
+        state.sandboxes.keys().cloned().collect()
     }
 
     /// Returns the commands asked for, in order.
@@ -299,6 +347,45 @@ impl RecordingBackend {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the sandbox for an operation on it, which is also a use of it.
+    fn reach<'a>(
+        &self,
+        state: &'a mut State,
+        operation: &'static str,
+        sandbox: &SandboxId,
+    ) -> Result<&'a mut Sandbox> {
+        let now = Instant::now();
+        state.bury(now);
+        let Some(found) = state.sandboxes.get_mut(sandbox) else {
+            return Err(self.lost(operation, sandbox));
+        };
+        claim::enforce_fence(&self.name, operation, sandbox, &found.tagged.tags)?;
+        found.touch(now);
+        Ok(found)
+    }
+
+    /// Returns the sandbox's files for an operation on a path of it.
+    fn tree<'a>(
+        &self,
+        state: &'a mut State,
+        operation: &'static str,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+    ) -> Result<&'a mut Tree> {
+        match self.reach(state, operation, sandbox) {
+            Ok(found) => Ok(&mut found.tree),
+            Err(error) if *error.kind() == ErrorKind::SandboxLost => {
+                Err(self.file_error(ErrorKind::SandboxLost, operation, sandbox, path))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lost(&self, operation: &'static str, sandbox: &SandboxId) -> Error {
+        Error::new(ErrorKind::SandboxLost, &self.name, operation, "the sandbox no longer exists")
+            .context("sandbox", sandbox.as_str())
     }
 
     fn file_error(
@@ -325,205 +412,15 @@ impl State {
         }
     }
 
-    fn tree(&mut self, sandbox: &SandboxId) -> Result<&mut Tree, ErrorKind> {
-        self.sandboxes.get_mut(sandbox).ok_or(ErrorKind::SandboxLost)
+    /// Removes the sandboxes whose clocks have run out.
+    fn bury(&mut self, now: Instant) {
+        if self.clocks {
+            self.sandboxes.retain(|_, sandbox| !sandbox.is_over(now));
+        }
     }
 }
 
-#[async_trait]
-impl Backend for RecordingBackend {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities.clone()
-    }
-
-    fn judge(&self, spec: &SandboxSpec) -> Result<Plan> {
-        self.capabilities.refuse_unclaimed(&self.name, spec)?;
-        let statement = EnforcementStatement::build(None, |field| {
-            if spec.asks_for(field) {
-                EnforcementRow::new(field, "recorded", Evidence::Planned)
-            } else {
-                EnforcementRow::not_asked(field)
-            }
-        });
-        Ok(Plan { statement })
-    }
-
-    async fn create(&self, spec: &SandboxSpec) -> Result<Created> {
-        let statement = self.judge(spec)?.statement;
-        let (number, delay) = {
-            let mut state = self.state();
-            state.created.push(spec.clone());
-            (state.created.len(), state.create_delay)
-        };
-        pass(delay).await;
-        let mut state = self.state();
-        state.check(Operation::Create)?;
-        #[expect(clippy::expect_used, reason = "the text is neither empty nor `None`")]
-        let id = SandboxId::new(format!("box-{number}")).expect("a usable id");
-        let mut tree = state.image.clone();
-        if let Some(workdir) = spec.workdir() {
-            let workdir = GuestPath::new(workdir)?;
-            tree.set_workdir(&workdir).map_err(|kind| self.seed_error(kind, &workdir))?;
-        }
-        state.sandboxes.insert(id.clone(), tree);
-        Ok(Created { id, statement })
-    }
-
-    async fn run_command(&self, sandbox: &SandboxId, request: CommandRequest) -> Result<CommandResult> {
-        let stdin = match request.stdin {
-            Stdin::Closed => Vec::new(),
-            Stdin::Bytes(bytes) => bytes.to_vec(),
-            Stdin::Reader(reader) => {
-                let mut bytes = Vec::new();
-                let read = reader.take(OutputLimit::MAX_BYTES as u64).read_to_end(&mut bytes).await;
-                if let Err(error) = read {
-                    return Err(Error::new(
-                        ErrorKind::Unexpected,
-                        &self.name,
-                        "run the command",
-                        "standard input failed",
-                    )
-                    .source(error));
-                }
-                bytes
-            }
-        };
-        let command = RecordedCommand {
-            sandbox: sandbox.clone(),
-            invocation: request.invocation,
-            timeout: request.timeout,
-            output_limit: request.output_limit,
-            stdin,
-            workdir: request.workdir,
-            env: request.env,
-        };
-        let delay = {
-            let mut state = self.state();
-            state.commands.push(command.clone());
-            state.command_delay
-        };
-        pass(delay).await;
-        let result = {
-            let mut state = self.state();
-            state.check(Operation::Command)?;
-            if !state.sandboxes.contains_key(sandbox) {
-                return Err(Error::new(
-                    ErrorKind::SandboxLost,
-                    &self.name,
-                    "run the command",
-                    "the sandbox no longer exists",
-                )
-                .context("sandbox", sandbox.as_str()));
-            }
-            let result = match &mut state.answer {
-                Answer::Fixed(result) => result.clone(),
-                Answer::Scripted(answer) => answer(&command)?,
-            };
-            if result.sandbox_lost {
-                state.sandboxes.remove(sandbox);
-            }
-            result
-        };
-        if let Some(observer) = request.observer {
-            observer.output(StreamName::Stdout, 0, &result.stdout.bytes);
-            observer.output(StreamName::Stderr, 0, &result.stderr.bytes);
-        }
-        Ok(result)
-    }
-
-    async fn destroy(&self, sandbox: &SandboxId) -> Result<()> {
-        let mut state = self.state();
-        state.destroyed.push(sandbox.clone());
-        state.check(Operation::Destroy)?;
-        state.sandboxes.remove(sandbox);
-        Ok(())
-    }
-
-    async fn read_file(&self, sandbox: &SandboxId, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
-        let mut state = self.state();
-        state.check(Operation::Read)?;
-        state
-            .tree(sandbox)
-            .and_then(|tree| tree.read(path, limit_bytes).map(<[u8]>::to_vec))
-            .map_err(|kind| self.file_error(kind, "read the file", sandbox, path))
-    }
-
-    async fn write_file(&self, sandbox: &SandboxId, path: &GuestPath, content: &[u8]) -> Result<()> {
-        let mut state = self.state();
-        state.writes.push(RecordedWrite {
-            sandbox: sandbox.clone(),
-            path: path.clone(),
-            content: content.to_vec(),
-        });
-        state.check(Operation::Write)?;
-        state
-            .tree(sandbox)
-            .and_then(|tree| tree.write(path, content.to_vec()))
-            .map_err(|kind| self.file_error(kind, "write the file", sandbox, path))
-    }
-
-    async fn list_directory(
-        &self,
-        sandbox: &SandboxId,
-        path: &GuestPath,
-        request: ListRequest,
-    ) -> Result<Listing> {
-        let mut state = self.state();
-        state.check(Operation::List)?;
-        let entries = state
-            .tree(sandbox)
-            .and_then(|tree| tree.list(path))
-            .map_err(|kind| self.file_error(kind, "list the directory", sandbox, path))?;
-        Ok(Listing::page(entries, &request))
-    }
-
-    async fn export_file(
-        &self,
-        sandbox: &SandboxId,
-        path: &GuestPath,
-        limit_bytes: u64,
-        sink: &mut (dyn AsyncWrite + Send + Unpin),
-    ) -> Result<u64> {
-        const OPERATION: &str = "export the file";
-        let (content, broken) = {
-            let mut state = self.state();
-            let already_destroyed = state.destroyed.contains(sandbox);
-            state.exports.push(RecordedExport {
-                sandbox: sandbox.clone(),
-                path: path.clone(),
-                limit_bytes,
-                already_destroyed,
-            });
-            state.check(Operation::Export)?;
-            let content = state
-                .tree(sandbox)
-                .and_then(|tree| tree.read(path, limit_bytes).map(<[u8]>::to_vec))
-                .map_err(|kind| self.file_error(kind, OPERATION, sandbox, path))?;
-            let broken =
-                if content.is_empty() { Ok(()) } else { state.check(Operation::ExportAfterFirstByte) };
-            (content, broken)
-        };
-        let sent = if broken.is_err() { &content[..1] } else { &content[..] };
-        let written = async {
-            sink.write_all(sent).await?;
-            sink.flush().await
-        };
-        written.await.map_err(|error| {
-            Error::new(ErrorKind::Unexpected, &self.name, OPERATION, "the destination failed")
-                .context("path", path.to_string())
-                .source(error)
-        })?;
-        broken.map(|()| content.len() as u64)
-    }
-}
-
-/// Lets time pass; nothing for a zero delay, so that tests without a delay need no timer.
-async fn pass(delay: Duration) {
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
-    }
+/// Drops what tags do not keep of a time.
+fn whole_milliseconds(time: SystemTime) -> SystemTime {
+    claim::read_time(&claim::time_text(time)).unwrap_or(time)
 }

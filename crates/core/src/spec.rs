@@ -7,6 +7,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::attach::{RESERVED_PREFIX, tag_bytes};
+use crate::claim::MAX_NAME_BYTES;
 use crate::env::{EnvMap, json_type};
 use crate::error::{Error, Result};
 use crate::file::MAX_PATH_BYTES;
@@ -17,6 +19,9 @@ use crate::output::Timeout;
 use crate::statement::SpecField;
 
 const ACCEPT: &str = "accept the spec";
+
+/// The most bytes of all labels of a sandbox together, names and values.
+pub const MAX_LABEL_BYTES: usize = 8 << 10;
 
 /// The wall between sandbox and host, weakest first. A spec names the least it accepts.
 #[derive(
@@ -151,17 +156,42 @@ impl SandboxSpec {
     /// Sets who may attach.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for the empty text.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for the empty text and for more than
+    /// [`MAX_NAME_BYTES`].
     pub fn with_owner(mut self, owner: impl Into<String>) -> Result<Self> {
-        self.owner = Some(filled("owner", owner.into())?);
+        let owner = filled("owner", owner.into())?;
+        if owner.len() > MAX_NAME_BYTES {
+            let fault = format!("owner has {} bytes, at most {MAX_NAME_BYTES} are accepted", owner.len());
+            return Err(Error::invalid(ACCEPT, fault));
+        }
+        self.owner = Some(owner);
         Ok(self)
     }
 
     /// Sets the labels for finding the sandbox again.
-    #[must_use]
-    pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Self {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty name, for one that begins with
+    /// [`RESERVED_PREFIX`], and for more than [`MAX_LABEL_BYTES`] of all names and values: labels share the tags of a sandbox with
+    /// what Ringfence has to remember there, such as whose it is.
+    pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Result<Self> {
+        let mut faults: Vec<String> = Vec::new();
+        for name in labels.keys() {
+            if name.is_empty() {
+                faults.push("the name of a label must not be empty".to_owned());
+            } else if name.starts_with(RESERVED_PREFIX) {
+                faults.push(format!("label {name:?} begins with {RESERVED_PREFIX}, which is reserved"));
+            }
+        }
+        let bytes = tag_bytes(&labels);
+        if bytes > MAX_LABEL_BYTES {
+            faults.push(format!("labels have {bytes} bytes, at most {MAX_LABEL_BYTES} are accepted"));
+        }
+        if !faults.is_empty() {
+            return Err(Error::invalid(ACCEPT, faults.join("; ")));
+        }
         self.labels = labels;
-        self
+        Ok(self)
     }
 
     /// Variables every command sees.
@@ -313,11 +343,12 @@ pub struct SpecDocument {
     #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 31_536_000))]
     pub idle_seconds: Option<f64>,
     /// Who may attach.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Labels for finding the sandbox again.
+    /// Labels for finding the sandbox again. Names that begin with `ringfence_` are reserved.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("propertyNames" = {"minLength": 1, "not": {"pattern": "^ringfence_"}}))]
     pub labels: BTreeMap<String, String>,
 }
 
@@ -372,9 +403,9 @@ impl TryFrom<SpecDocument> for SandboxSpec {
             network,
             limits: document.limits,
             isolation: document.isolation,
-            labels: document.labels,
             ..Self::default()
-        };
+        }
+        .with_labels(document.labels)?;
         if let Some(image) = document.image {
             spec = spec.with_image(image)?;
         }

@@ -32,6 +32,11 @@ impl Tree {
         Ok(())
     }
 
+    /// Returns where relative paths start.
+    pub(super) fn workdir(&self) -> String {
+        String::from_utf8_lossy(&self.workdir).into_owned()
+    }
+
     fn resolve(&self, path: &GuestPath) -> Vec<u8> {
         let start: &[u8] = if path.is_absolute() { b"" } else { &self.workdir };
         let mut resolved: Vec<&[u8]> = Vec::new();

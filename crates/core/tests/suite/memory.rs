@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use ringfence_core::memory::{Operation, RecordedCommand, RecordedExport, RecordedWrite, RecordingBackend};
 use ringfence_core::{
-    Backend, Capabilities, CommandRequest, CommandResult, DirectoryEntry, Ending, EntryKind, Error,
-    ErrorKind, Evidence, Invocation, ListRequest, Listing, OutputLimit, SandboxId, SandboxSpec, SpecField,
-    Stdin,
+    Attachable, Backend, Capabilities, CommandRequest, CommandResult, DirectoryEntry, Ending, EntryKind,
+    Error, ErrorKind, Evidence, Invocation, ListRequest, Listing, OutputLimit, SandboxId, SandboxSpec,
+    SpecField, Stdin, Tags,
 };
 use tokio::time::Instant;
 
@@ -103,6 +103,9 @@ async fn every_operation_can_be_told_to_fail_until_it_may_recover() {
         Operation::Export,
         Operation::ExportAfterFirstByte,
         Operation::Destroy,
+        Operation::Unpark,
+        Operation::Tags,
+        Operation::SetTags,
     ] {
         backend.fail(operation, failure);
         for _ in 0..2 {
@@ -122,6 +125,9 @@ async fn every_operation_can_be_told_to_fail_until_it_may_recover() {
                     failed
                 }
                 Operation::Destroy => backend.destroy(&sandbox).await.is_err(),
+                Operation::Unpark => backend.unpark(&sandbox).await.is_err(),
+                Operation::Tags => backend.tags(&sandbox).await.is_err(),
+                Operation::SetTags => backend.set_tags(&sandbox, 1, &Tags::new()).await.is_err(),
             };
             assert!(failed, "{operation:?}");
         }

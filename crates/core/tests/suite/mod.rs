@@ -1,4 +1,6 @@
+mod attach;
 mod capability;
+mod claim;
 mod clip;
 mod command;
 mod env;

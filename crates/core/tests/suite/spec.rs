@@ -2,8 +2,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use ringfence_core::claim::MAX_NAME_BYTES;
 use ringfence_core::file::MAX_PATH_BYTES;
-use ringfence_core::spec::{SpecDocument, network_of};
+use ringfence_core::spec::{MAX_LABEL_BYTES, SpecDocument, network_of};
 use ringfence_core::{
     Allowlist, ByteSize, Cpus, EnforcementRow, EnforcementStatement, EnvMap, ErrorKind, Isolation, Limits,
     NetworkPolicy, NetworkStrength, Pids, SandboxSpec, SpecField,
@@ -36,6 +37,7 @@ pub(crate) fn full() -> SandboxSpec {
         .with_owner("dag/run")
         .expect("an owner")
         .with_labels(BTreeMap::from([("team".to_owned(), "data".to_owned())]))
+        .expect("labels")
 }
 
 #[test]
@@ -75,6 +77,37 @@ fn sp_03_unknown_keys_are_refused() {
     for json in [r#"{"block_netwrok": false}"#, r#"{"limits": {"ram": 1}}"#, r#"{"gpu": 1}"#] {
         assert!(spec(json).is_err(), "{json}");
     }
+}
+
+/// Labels share the tags of a sandbox with what says whose it is (AT-01).
+#[test]
+fn at_01_labels_cannot_pass_for_tags_of_ringfence() {
+    let labels = |name: &str, value: &str| {
+        let labels = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let json = json!({ "labels": labels }).to_string();
+        let set = SandboxSpec::new().with_labels(labels);
+        let read = spec(&json);
+        assert_eq!(set.is_ok(), read.is_ok(), "{name}: the setter and the document agree");
+        set.map(drop).map_err(|error| error.message().to_owned())
+    };
+    for (name, value) in [("team", ""), ("Ringfence_owner", "x"), ("ringfence", "x"), ("a b\n", "x")] {
+        assert_eq!(labels(name, value), Ok(()), "{name}");
+    }
+    let faults = [
+        ("ringfence_owner", "label \"ringfence_owner\" begins with ringfence_, which is reserved".to_owned()),
+        ("ringfence_", "label \"ringfence_\" begins with ringfence_, which is reserved".to_owned()),
+        ("", "the name of a label must not be empty".to_owned()),
+    ];
+    for (name, fault) in faults {
+        assert_eq!(labels(name, "x"), Err(fault));
+    }
+    assert_eq!(labels("l", &"x".repeat(MAX_LABEL_BYTES - 1)), Ok(()));
+    assert_eq!(
+        labels("l", &"x".repeat(MAX_LABEL_BYTES)),
+        Err("labels have 8193 bytes, at most 8192 are accepted".to_owned())
+    );
+    let owner = |bytes: usize| SandboxSpec::new().with_owner("o".repeat(bytes)).map(drop).is_ok();
+    assert_eq!((owner(MAX_NAME_BYTES), owner(MAX_NAME_BYTES + 1)), (true, false));
 }
 
 /// Empty equals unset, and never means everything (S24).
