@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::attach::Attachable;
 use crate::background::Background;
@@ -20,6 +20,7 @@ use crate::shell;
 use crate::spec::SandboxSpec;
 use crate::statement::{EnforcementStatement, SpecField};
 use crate::terminal::{Terminal, TerminalRequest};
+use crate::tree::{self, TreeGate};
 
 /// The name under which a backend knows one of its sandboxes, and in the hands of whoever has claimed it the fence of that
 /// claim. Two ids are equal if they name the same sandbox; as text an id is the name alone, so a claim cannot be passed on by it.
@@ -236,6 +237,42 @@ pub trait Backend: Send + Sync + fmt::Debug {
         sink: &mut (dyn AsyncWrite + Send + Unpin),
     ) -> Result<u64> {
         shell::export_file(self, sandbox, path, limit_bytes, sink).await
+    }
+
+    /// Replaces or creates a file as [`Self::write_file`] does, out of `source`, which has to yield exactly `size` bytes and then
+    /// its end. With `executable` the file can be executed afterwards by whoever can read it; without, an existing file keeps its mode.
+    ///
+    /// The provided one holds the content in memory and takes at most [`shell::MAX_IMPORT_BYTES`].
+    ///
+    /// # Errors
+    /// Typed by [`ErrorKind`]; of a source that fails or has another size, the file is unchanged.
+    async fn import_file(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        size: u64,
+        executable: bool,
+        source: &mut (dyn AsyncRead + Send + Unpin),
+    ) -> Result<()> {
+        shell::import_file(self, sandbox, path, size, executable, source).await
+    }
+
+    /// Tells `gate` the directory, and everything in it, or the file at `path`. Links are followed on the path, and in the tree none
+    /// is. What cannot be read, changes meanwhile, or is neither file, directory nor link is told as skipped.
+    /// [`tree::export`] is the usual way to call it.
+    ///
+    /// The provided one goes through [`Self::list_directory`] and [`Self::export_file`]. It can read no links, does not know what can
+    /// be executed, and holds files in memory whose size a listing does not tell.
+    ///
+    /// # Errors
+    /// Typed by [`ErrorKind`], and those of the gate.
+    async fn export_tree(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        gate: &mut TreeGate<'_>,
+    ) -> Result<()> {
+        tree::export_tree(self, sandbox, path, gate).await
     }
 
     /// Tries what this backend can do here, once; may take seconds and must leave nothing behind (P90). What does not work is

@@ -44,6 +44,7 @@ pub mod shell;
 pub mod spec;
 pub mod statement;
 pub mod terminal;
+pub mod tree;
 
 pub use attach::{Attachable, Inspection, Leftover, Process, Reach, SandboxInfo, Tagged, Tags, Usage};
 pub use backend::{Backend, Created, Fence, Plan, SandboxId};
@@ -65,3 +66,4 @@ pub use secret::Secret;
 pub use spec::{Isolation, SandboxSpec};
 pub use statement::{EnforcementRow, EnforcementStatement, Evidence, SpecField};
 pub use terminal::{Terminal, TerminalControl, TerminalRequest, TerminalSize};
+pub use tree::{SkipReason, TreeGate, TreeLimits, TreePath, TreeSink, TreeSummary};

@@ -22,11 +22,11 @@ mod script;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{Backend, SandboxId};
-use crate::command::{CommandRequest, CommandResult, Ending, Stdin};
+use crate::command::{CommandRequest, CommandResult, Ending, Invocation, Stdin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing, file_error};
 use crate::output::{OutputLimit, Timeout};
@@ -52,6 +52,9 @@ pub const SINGLE_READ_BYTES: u64 = 8 << 20;
 
 /// How much of a file one command of an export copies.
 pub const SLICE_BYTES: u64 = 4 << 20;
+
+/// The largest file imported: it is held in memory.
+pub const MAX_IMPORT_BYTES: u64 = 1 << 30;
 
 /// The slowest copy in several commands that is not given up, in bytes per second (EX-19).
 pub const SLOWEST_COPY: u64 = 1 << 20;
@@ -244,6 +247,57 @@ pub async fn write_file<B: Backend + ?Sized>(
         drop(operation.run(&script, HELPER_OUTPUT_BYTES, Stdin::Closed).await);
     }
     written
+}
+
+/// See [`Backend::import_file`]. The executable bit is set by the sandbox's own `/bin/chmod`.
+///
+/// # Errors
+/// As [`Backend::import_file`].
+pub async fn import_file<B: Backend + ?Sized>(
+    backend: &B,
+    sandbox: &SandboxId,
+    path: &GuestPath,
+    size: u64,
+    executable: bool,
+    source: &mut (dyn AsyncRead + Send + Unpin),
+) -> Result<()> {
+    let operation = Operation { backend, sandbox, path, name: "write the file" };
+    if size > MAX_IMPORT_BYTES {
+        let kind = ErrorKind::FileTooLarge { size_bytes: size, limit_bytes: MAX_IMPORT_BYTES };
+        return Err(operation.error(kind));
+    }
+    let mut content = Vec::new();
+    // A byte more than promised is enough to see that it is not what was promised.
+    let read = source.take(size + 1).read_to_end(&mut content).await;
+    read.map_err(|error| operation.failure("the source could not be read").source(error))?;
+    if content.len() as u64 != size {
+        return Err(source_changed(backend.name(), path, size));
+    }
+    backend.write_file(sandbox, path, &content).await?;
+    if !executable {
+        return Ok(());
+    }
+    let words = [b"/bin/chmod".as_slice(), b"+x", b"--", path.as_bytes()];
+    let request = CommandRequest::new(
+        Invocation::Program(words.map(<[u8]>::to_vec).into()),
+        Timeout::new(HELPER_TIMEOUT)?,
+        OutputLimit::new(HELPER_OUTPUT_BYTES)?,
+    );
+    let result = backend.run_command(sandbox, request).await?;
+    match result.ending {
+        _ if result.sandbox_lost => Err(operation.error(ErrorKind::SandboxLost)),
+        Ending::Exited(0) => Ok(()),
+        Ending::TimedOut => Err(operation.error(ErrorKind::DeadlineExceeded)),
+        _ => Err(operation.failure("it could not be made executable").context("stderr", last(&result))),
+    }
+}
+
+/// Builds the error of an import whose source does not have the size that was promised.
+#[must_use]
+pub fn source_changed(backend: &str, path: &GuestPath, size: u64) -> Error {
+    let message =
+        format!("the source does not have the {size} bytes that it had at first; the file is unchanged");
+    Error::new(ErrorKind::Unexpected, backend, "write the file", message).context("path", path.to_string())
 }
 
 async fn begin_write<B: Backend + ?Sized>(operation: &Operation<'_, B>) -> Result<Staged> {

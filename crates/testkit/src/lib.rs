@@ -6,8 +6,10 @@
 pub mod kernel;
 #[cfg(unix)]
 pub mod local_shell;
+pub mod tree;
 
 #[cfg(target_os = "linux")]
 pub use kernel::MissingCall;
 #[cfg(unix)]
 pub use local_shell::LocalShellBackend;
+pub use tree::{TreeEntry, TreeRecorder};

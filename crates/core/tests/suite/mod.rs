@@ -20,3 +20,5 @@ mod export;
 mod probe;
 mod secret;
 mod shell;
+#[cfg(unix)]
+mod tree;
