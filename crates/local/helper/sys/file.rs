@@ -122,11 +122,14 @@ pub(crate) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     unsafe { call!(libc::SYS_fchmod, fd.as_raw_fd(), mode) }.map(drop)
 }
 
-/// Whether this process may write to a name in a directory, following links.
+/// Whether this process may write to a name in a directory, following links. What is gone meanwhile keeps nobody from it.
 pub(crate) fn is_writable(directory: BorrowedFd<'_>, name: &[u8]) -> Result<bool> {
     let name = c_string(name)?;
     // SAFETY: the string outlives the call.
-    Ok(unsafe { call!(libc::SYS_faccessat, directory.as_raw_fd(), name.as_ptr(), libc::W_OK) }.is_ok())
+    match unsafe { call!(libc::SYS_faccessat, directory.as_raw_fd(), name.as_ptr(), libc::W_OK) } {
+        Ok(_) | Err(Errno(libc::ENOENT)) => Ok(true),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Reads at most a buffer full; 0 at the end.

@@ -198,6 +198,43 @@ async fn p_123_destroy_twice_at_once() {
     assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
 }
 
+/// Whatever is under way when a sandbox goes comes to an end with it: done, or lost.
+#[tokio::test]
+async fn p_123_nothing_waits_for_a_sandbox_that_is_destroyed() {
+    for delay in [0, 0, 1, 2, 4, 8] {
+        let sandbox = Box::new().await;
+        let (backend, id) = (&sandbox.backend, &sandbox.id);
+        let content = vec![b'x'; 16 << 20];
+        sandbox.write("f", &content).await.unwrap();
+        let (file, mut sink) = (path("f"), Vec::new());
+        let under_way = async {
+            tokio::join!(
+                backend.run_command(id, shell("sleep 60", 60.0)),
+                backend.read_file(id, &file, 1 << 30),
+                backend.write_file(id, &file, &content),
+                backend.export_file(id, &file, 1 << 30, &mut sink),
+                backend.list_directory(id, &file, ListRequest::default()),
+            )
+        };
+        let destroyed = async {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            sandbox.destroy().await;
+        };
+        let both = async { tokio::join!(under_way, destroyed) };
+        let (((ran, read, written, exported, listed), ()), took) = timed(both).await;
+        assert_took(took, 0.0, 0.5);
+        let kind = |error: ringfence_core::Error| error.kind().clone();
+        let ran = ran.map(|result| (result.ending, result.sandbox_lost)).map_err(kind);
+        assert!([Ok((Ending::Unknown, true)), Err(ErrorKind::SandboxLost)].contains(&ran), "{ran:?}");
+        let files = [read.map(drop), written, exported.map(drop)].map(|result| result.map_err(kind));
+        for result in files {
+            assert!([Ok(()), Err(ErrorKind::SandboxLost)].contains(&result), "{delay} ms: {result:?}");
+        }
+        let listed = listed.map(drop).map_err(kind);
+        assert!([Err(ErrorKind::NotADirectory), Err(ErrorKind::SandboxLost)].contains(&listed), "{listed:?}");
+    }
+}
+
 #[tokio::test]
 async fn lc_twenty_sandboxes_at_once() {
     let backend = Arc::new(LocalBackend::new(LocalConfig::default()));

@@ -4,8 +4,65 @@ use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use ringfence_core::{Allowlist, Backend, ErrorKind, NetworkPolicy, NetworkStrength, SandboxSpec, SpecField};
+use ringfence_local::{LocalBackend, LocalConfig};
+
 use super::security_support::{has_landlock, has_python, inside, lines, outside, showing, skipped};
-use super::support::Box;
+use super::support::{Box, children_of, is_alone};
+
+/// Nothing may weaken with the network. While there is no network but the closed one, that is so because every other one is refused by
+/// its field, before there is as much as a launcher. Whoever lets one in runs S11 to S18 with it here.
+#[tokio::test]
+async fn s_20_every_network_but_the_closed_one_is_refused_before_anything_is_made() {
+    const TEST: &str = "s_20_every_network_but_the_closed_one_is_refused_before_anything_is_made";
+    if !is_alone(&format!("suite::security_network::{TEST}")) {
+        return;
+    }
+    let list = |hosts: &[&str], cidrs: &[&str], strength| {
+        NetworkPolicy::allow(Allowlist::parse(hosts, cidrs, strength).unwrap())
+    };
+    let ranges =
+        |cidrs: &[&str]| (list(&[], cidrs, NetworkStrength::default()), SpecField::AllowEgressToCidrs);
+    let mut refused = vec![
+        (NetworkPolicy::Open, SpecField::Network),
+        ranges(&["10.0.0.0/8"]),
+        ranges(&["0.0.0.0/1", "192.0.2.1/32"]),
+        ranges(&["127.0.0.0/8"]),
+    ];
+    for strength in [
+        NetworkStrength::Dns,
+        NetworkStrength::Sni,
+        NetworkStrength::Address,
+        NetworkStrength::Name,
+        NetworkStrength::Request,
+    ] {
+        for (hosts, cidrs) in [(&["pypi.org"][..], &[][..]), (&["*.example.org", "a.org"], &["10.0.0.0/8"])] {
+            refused.push((list(hosts, cidrs, strength), SpecField::AllowEgressTo));
+        }
+    }
+    let backend = LocalBackend::new(LocalConfig::default());
+    for (network, field) in refused {
+        let spec = SandboxSpec::new().with_network(network);
+        for error in [backend.judge(&spec).unwrap_err(), backend.create(&spec).await.unwrap_err()] {
+            assert_eq!(
+                (error.kind(), error.is_terminal(), error.field()),
+                (&ErrorKind::Refused, true, Some(field)),
+                "{spec:?}: {error:?}"
+            );
+        }
+    }
+    let claims = backend.capabilities();
+    assert_eq!(
+        (claims.block_network, claims.open_network, claims.host_allowlist, claims.cidr_allowlist),
+        (true, false, None, false)
+    );
+    assert_eq!(children_of(std::process::id()), Vec::<u32>::new());
+    // Control: the closed one is made, and by an empty list too; then there is a launcher.
+    for network in [NetworkPolicy::Blocked, list(&[], &[], NetworkStrength::Request)] {
+        backend.create(&SandboxSpec::new().with_network(network)).await.unwrap();
+    }
+    assert_eq!(children_of(std::process::id()).len(), 1);
+}
 
 #[tokio::test]
 async fn s_08_an_abstract_socket_of_the_host_is_not_there() {
