@@ -38,8 +38,9 @@ Usage: cargo xtask TASK
   test --agents    Claude Code, Codex and opencode with `ringfence mcp` and a scripted model: 1.2 GB of packages, a minute
   deps             the import arrows, the home of `unsafe`, and who reads the environment
   bench [--quick] [--only CASES]
-                   measures against the peers installed here: about two minutes, with --quick half a minute
-  bench --write    the same, and keeps it: docs/performance.md and docs/performance.svg
+                   measures against the peers installed here: about three minutes, with --quick less than one; CASES are
+                   names with commas, as under each table
+  bench --write    the same, and keeps it: docs/performance.md and the pictures beside it
   bench --inner    what becomes of output between a backend and a model, piece by piece in one process
 ";
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds as users build, measures, and writes tables and picture into `docs/`.
+//! `cargo xtask bench`: builds as users build, measures, and writes tables and pictures into `docs/`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,11 +10,12 @@ use crate::report;
 use crate::stage::{Stages, cargo_command};
 
 const DOCUMENT: &str = "docs/performance.md";
-const PICTURE: &str = "docs/performance.svg";
+/// Where the document is, and the pictures beside it.
+const PICTURES: &str = "docs";
 const BEGIN: &str = "<!-- written by `cargo xtask bench --write`: begin -->";
 const END: &str = "<!-- written by `cargo xtask bench --write`: end -->";
 
-/// Measures and prints the tables; with `--write` they replace those of the document, and the picture beside it.
+/// Measures and prints the tables; with `--write` they replace those of the document, and the pictures beside it.
 pub(crate) fn bench(options: &[&str]) -> Result<()> {
     if options == ["--inner"] {
         return inner();
@@ -33,7 +34,7 @@ pub(crate) fn bench(options: &[&str]) -> Result<()> {
     let mut measure = Command::new(release.join("ringfence-bench"));
     measure.arg(release.join("ringfence"));
     if write {
-        measure.arg("--picture").arg(metadata.workspace_root.join(PICTURE));
+        measure.arg("--pictures").arg(metadata.workspace_root.join(PICTURES));
     } else {
         measure.args(options);
     }
@@ -41,7 +42,7 @@ pub(crate) fn bench(options: &[&str]) -> Result<()> {
     report::say(&tables);
     if write {
         replace(&metadata.workspace_root.join(DOCUMENT), &tables)?;
-        report::say(&format!("written into {DOCUMENT} and {PICTURE}"));
+        report::say(&format!("written into {DOCUMENT} and its pictures"));
     }
     Ok(())
 }

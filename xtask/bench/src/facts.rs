@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::cases::Bench;
+use crate::bench::Bench;
 use crate::peers::first_line;
 
 /// Returns the load before anything was measured: a busy machine explains odd numbers.

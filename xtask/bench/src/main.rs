@@ -5,7 +5,9 @@
 //! builds the binary and keeps what comes out.
 #![expect(clippy::print_stdout, reason = "the tables are the output")]
 
+mod bench;
 mod cases;
+mod document;
 mod facts;
 mod owner;
 mod peers;
@@ -19,9 +21,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cases::Bench;
+use crate::bench::Bench;
 
-const USAGE: &str = "usage: ringfence-bench BINARY [--quick] [--only CASES] [--picture FILE]";
+const USAGE: &str = "usage: ringfence-bench BINARY [--quick] [--only CASES] [--pictures FOLDER]";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,26 +39,27 @@ fn main() -> Result<()> {
 fn measure(binary: PathBuf, options: &[&str]) -> Result<()> {
     let mut quick = false;
     let mut only = None;
-    let mut picture = None;
+    let mut folder = None;
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match *option {
             "--quick" => quick = true,
             "--only" => only = Some(*options.next().context(USAGE)?),
-            "--picture" => picture = Some(PathBuf::from(options.next().context(USAGE)?)),
+            "--pictures" => folder = Some(PathBuf::from(options.next().context(USAGE)?)),
             _ => bail!(USAGE),
         }
     }
     let load = facts::load();
     let bench = Bench::new(binary, quick)?;
-    let tables = cases::all(&bench, only)?;
-    println!("{}\n", facts::describe(&bench, &load));
-    for table in &tables {
-        println!("{}", table.markdown());
+    let measured = cases::all(&bench, only)?;
+    let mut pictures = Vec::new();
+    if let Some(folder) = folder {
+        pictures = picture::draw(&measured);
+        for picture in &pictures {
+            let path = folder.join(picture.file);
+            std::fs::write(&path, &picture.svg).with_context(|| format!("write {}", path.display()))?;
+        }
     }
-    println!("{}", cases::NOT_YET);
-    if let Some(path) = picture {
-        std::fs::write(&path, picture::draw(&tables)).with_context(|| format!("write {}", path.display()))?;
-    }
+    println!("{}", document::render(&facts::describe(&bench, &load), &measured, &pictures));
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -31,7 +32,8 @@ pub(crate) fn descendants(of: u32) -> Vec<u32> {
     found
 }
 
-fn parent(pid: u32) -> Option<u32> {
+/// Its parent, while both are there.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
@@ -77,9 +79,59 @@ pub(crate) fn pss_kib(pid: u32) -> Result<f64> {
     kib(&format!("/proc/{pid}/smaps_rollup"), &["Pss:"])
 }
 
-/// What the kernel itself uses.
-pub(crate) fn kernel_kib() -> Result<f64> {
-    kib("/proc/meminfo", &["Slab:", "KernelStack:", "PageTables:", "Percpu:"])
+/// What the machine uses without any process having it mapped, in KiB.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Memory {
+    pub(crate) slab: f64,
+    pub(crate) page_tables: f64,
+    pub(crate) stacks: f64,
+    /// Per processor, and what is mapped piece by piece, such as system call filters.
+    pub(crate) rest: f64,
+    /// Pages of files that are in memory alone.
+    pub(crate) files: f64,
+}
+
+impl Memory {
+    /// What is used once the kernel has stopped putting away what came before: it does so in the background.
+    pub(crate) fn settled() -> Result<Self> {
+        let now = || Ok::<_, anyhow::Error>(Self::read(&fs::read_to_string("/proc/meminfo")?));
+        let mut before = now()?;
+        for _ in 0..50 {
+            sleep(Duration::from_millis(200));
+            let now = now()?;
+            let change = now.since(&before);
+            let change = change.slab + change.page_tables + change.stacks + change.rest;
+            before = now;
+            if change.abs() < 256.0 {
+                break;
+            }
+        }
+        Ok(before)
+    }
+
+    /// Reads it from the text of `/proc/meminfo`.
+    fn read(text: &str) -> Self {
+        let of = |field: &str| sum(text, &[field]);
+        let stacks = of("KernelStack:");
+        Self {
+            slab: of("Slab:"),
+            page_tables: of("PageTables:"),
+            stacks,
+            // Stacks are mapped piece by piece too, and counted there as well.
+            rest: of("Percpu:") + of("VmallocUsed:") - stacks,
+            files: of("Shmem:"),
+        }
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            slab: self.slab - before.slab,
+            page_tables: self.page_tables - before.page_tables,
+            stacks: self.stacks - before.stacks,
+            rest: self.rest - before.rest,
+            files: self.files - before.files,
+        }
+    }
 }
 
 /// Returns `work`'s result, and by how many MiB the memory of this process was larger at its peak than before.
@@ -92,12 +144,15 @@ pub(crate) fn peak_mib<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> 
 }
 
 fn kib(path: &str, fields: &[&str]) -> Result<f64> {
-    let text = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    Ok(sum(&fs::read_to_string(path).with_context(|| format!("read {path}"))?, fields))
+}
+
+fn sum(text: &str, fields: &[&str]) -> f64 {
     let wanted = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         words.next().filter(|name| fields.contains(name)).and_then(|_| words.next()?.parse::<f64>().ok())
     });
-    Ok(wanted.sum())
+    wanted.sum()
 }
 
 /// How many directories of control groups the sandboxes of an owner have.
@@ -113,4 +168,22 @@ pub(crate) fn cgroups_made_by(owner: u32) -> usize {
             .sum()
     }
     count(Path::new("/sys/fs/cgroup"), 4, &format!("ringfence-{owner}-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Memory;
+
+    #[test]
+    fn what_is_counted_twice_by_the_kernel_is_counted_once() {
+        let text = "Shmem: 60 kB\nSlab: 350 kB\nSReclaimable: 50 kB\nKernelStack: 16 kB\nPageTables: 25 kB\n\
+                    SecPageTables: 7 kB\nVmallocUsed: 20 kB\nPercpu: 3 kB\n";
+        let read = Memory::read(text);
+        assert_eq!(read, Memory { slab: 350.0, page_tables: 25.0, stacks: 16.0, rest: 7.0, files: 60.0 });
+        let before = Memory { slab: 300.0, page_tables: 20.0, stacks: 15.0, rest: 9.0, files: 40.0 };
+        assert_eq!(
+            read.since(&before),
+            Memory { slab: 50.0, page_tables: 5.0, stacks: 1.0, rest: -2.0, files: 20.0 }
+        );
+    }
 }

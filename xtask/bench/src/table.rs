@@ -1,5 +1,7 @@
 //! What is reported: rows with their samples, and the tables they make.
 
+use std::time::Duration;
+
 /// With fewer samples the 99th percentile is the worst of a few.
 const LEAST_FOR_A_TAIL: usize = 20;
 
@@ -12,6 +14,8 @@ pub(crate) enum Target {
     Times(f64, usize),
     /// So much per second, in GB, by the median of a time in milliseconds for so many bytes.
     Throughput { gigabytes: f64, bytes: f64 },
+    /// At least so many per second.
+    PerSecond(f64),
 }
 
 /// One case and what was measured of it.
@@ -23,6 +27,10 @@ pub(crate) struct Row {
     /// The row of ours that this one is compared with, by its place in the table; none for our own.
     pub(crate) peer_of: Option<usize>,
     pub(crate) samples: Vec<f64>,
+    /// How many sandboxes were alive meanwhile, where that is the question.
+    pub(crate) alive: Option<u32>,
+    /// How many there were per second, where several were at work or the rate is the question.
+    per_second: Option<f64>,
     /// Runs that failed and are not among the samples.
     pub(crate) failures: usize,
     targets: Vec<Target>,
@@ -36,6 +44,8 @@ impl Row {
             label: String::new(),
             peer_of: None,
             samples: Vec::new(),
+            alive: None,
+            per_second: None,
             failures: 0,
             targets: Vec::new(),
         }
@@ -62,6 +72,27 @@ impl Row {
         self
     }
 
+    /// Measured with so many sandboxes alive: the place of the row on the axis of a curve.
+    pub(crate) fn at(mut self, alive: u32) -> Self {
+        self.alive = Some(alive);
+        self
+    }
+
+    /// All samples together took so long, which makes a rate.
+    pub(crate) fn in_all(mut self, took: Duration) -> Self {
+        let count = u32::try_from(self.samples.len()).unwrap_or(u32::MAX);
+        self.per_second = Some(f64::from(count) / took.as_secs_f64());
+        self
+    }
+
+    /// The most that a target asks of the median, if one does.
+    pub(crate) fn most(&self) -> Option<f64> {
+        self.targets.iter().find_map(|target| match target {
+            Target::AtMost(median, _) => Some(*median),
+            _ => None,
+        })
+    }
+
     /// Returns the value that `percent` of all samples stay at or under.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.samples.clone();
@@ -84,6 +115,10 @@ pub(crate) enum Drawn {
     Below,
     /// A second mark on the rows of the panel before that have the same labels.
     Beside,
+    /// A picture of its own: curves over the number alive, one for all rows that have the same label.
+    Growth,
+    /// A picture of its own: the parts of a sum, which is the last row.
+    Parts,
     /// Nothing.
     Nowhere,
 }
@@ -106,6 +141,7 @@ impl Table {
             "case",
             &format!("p50 {}", self.unit),
             &format!("p99 {}", self.unit),
+            "per second",
             "ours / this",
             "target",
             "reached",
@@ -120,7 +156,7 @@ impl Table {
             .filter(|&column| lines.iter().skip(1).any(|line| !line[column].is_empty()))
             .collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let is_number = |column: usize| (1..=3).contains(&column);
+        let is_number = |column: usize| (1..=4).contains(&column);
         let mut text = format!("### {}\n\n", self.title);
         for (index, line) in lines.iter().enumerate() {
             for &column in &shown {
@@ -153,14 +189,15 @@ impl Table {
         text + &notes.join("\n")
     }
 
-    fn cells(&self, row: &Row) -> [String; 6] {
+    fn cells(&self, row: &Row) -> [String; 7] {
         let tail =
             if row.samples.len() < LEAST_FOR_A_TAIL { String::new() } else { number(row.percentile(99)) };
+        let rate = row.per_second.map_or_else(String::new, |rate| format!("{rate:.0}"));
         let ours = row.peer_of.and_then(|of| self.rows.get(of));
         let ratio = ours.map_or_else(String::new, |ours| format!("{:.2}", ours.median() / row.median()));
         let (targets, verdicts): (Vec<_>, Vec<_>) =
             row.targets.iter().map(|target| self.judge(row, *target)).unzip();
-        [row.name.clone(), number(row.median()), tail, ratio, targets.join("; "), verdicts.join("; ")]
+        [row.name.clone(), number(row.median()), tail, rate, ratio, targets.join("; "), verdicts.join("; ")]
     }
 
     /// The target in words, and whether it is reached; where it is a ratio or a rate, how much it is.
@@ -183,6 +220,10 @@ impl Table {
                 let reached = bytes / row.median() / 1e6;
                 (format!("≥ {gigabytes} GB/s"), format!("{}: {reached:.1}", verdict(reached >= gigabytes)))
             }
+            Target::PerSecond(least) => {
+                let reached = row.per_second.is_some_and(|rate| rate >= least);
+                (format!("≥ {least} per second"), verdict(reached).to_owned())
+            }
         }
     }
 }
@@ -198,6 +239,8 @@ pub(crate) fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Drawn, Row, Table, Target};
 
     fn up_to(count: u32, times: f64) -> Vec<f64> {
@@ -240,6 +283,27 @@ mod tests {
              | case  | p50 ms | target   | reached  |\n\
              |-------|-------:|----------|----------|\n\
              | write |   20.0 | ≥ 2 GB/s | yes: 3.4 |\n"
+        );
+    }
+
+    #[test]
+    fn a_rate_is_all_samples_over_the_time_they_took_together() {
+        let two_at_once =
+            |least| Row::ours("x").with_samples(vec![4.0; 6]).in_all(Duration::from_millis(12)).target(least);
+        let table = Table {
+            title: "T",
+            drawn: Drawn::Nowhere,
+            unit: "ms",
+            rows: vec![two_at_once(Target::PerSecond(500.0)), two_at_once(Target::PerSecond(501.0))],
+            notes: Vec::new(),
+        };
+        assert_eq!(
+            table.markdown(),
+            "### T\n\n\
+             | case | p50 ms | per second | target           | reached |\n\
+             |------|-------:|-----------:|------------------|---------|\n\
+             | x    |   4.00 |        500 | ≥ 500 per second | yes     |\n\
+             | x    |   4.00 |        500 | ≥ 501 per second | **no**  |\n"
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Bench, program, shell};
+use crate::bench::{Bench, program, shell};
 use crate::peers::Peer;
 use crate::room::timed;
 use crate::rounds::{Rounds, milliseconds};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ringfence::SandboxId;
 
-use super::{Bench, shell};
+use crate::bench::{Bench, shell};
 use crate::owner::{self, LIMITED};
 use crate::processes::{Watch, descendants, name};
 use crate::rounds::{Rounds, milliseconds};

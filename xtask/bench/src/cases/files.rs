@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use ringfence::{GuestPath, SandboxId, shell};
 
-use super::Bench;
+use crate::bench::Bench;
 use crate::processes::peak_mib;
 use crate::rounds::{Rounds, milliseconds};
 use crate::table::{Drawn, Row, Table, Target};

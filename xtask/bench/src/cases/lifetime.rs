@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Bench, program};
+use crate::bench::{Bench, program};
 use crate::rounds::{Rounds, milliseconds};
 use crate::table::{Drawn, Row, Table, Target};
 

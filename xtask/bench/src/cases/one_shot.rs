@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::Bench;
+use crate::bench::Bench;
 use crate::room::timed;
 use crate::rounds::{Rounds, milliseconds};
 use crate::table::{Drawn, Row, Table, Target};

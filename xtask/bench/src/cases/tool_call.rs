@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Bench, shell};
+use crate::bench::{Bench, shell};
 use crate::rounds::{Rounds, milliseconds};
 use crate::table::{Drawn, Row, Table, Target};
 

@@ -1,24 +1,16 @@
 //! The picture: a dot for each median, with a line to the 99th percentile, on one logarithmic axis for all panels.
 
+use super::{push, svg, text};
 use crate::table::{Drawn, Row, Table, number};
 
-const WIDTH: f64 = 760.0;
+pub(super) const TITLE: &str = "How long it takes: Ringfence and others";
+
 /// Between the names and the numbers.
 const PLOT: (f64, f64) = (210.0, 610.0);
 /// Milliseconds at both ends of the axis.
 const AXIS: (f64, f64) = (0.1, 1000.0);
 const ROW: f64 = 24.0;
 const TOP: f64 = 84.0;
-
-/// Colours that are legible on white and on black; where the viewer says which it is, better ones.
-const STYLE: &str = "\
-text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#6e7781}\
-.h{font-weight:600;font-size:14px}text.ours{font-weight:600;fill:#2478e5}.n{text-anchor:end;font-variant-numeric:tabular-nums}\
-.a{text-anchor:middle;font-size:11px}.s{font-size:11px}.g{stroke:#8c959f;stroke-opacity:.3}\
-.l{stroke:#8c959f;stroke-width:2}.d{fill:#8c959f}.c{fill:none;stroke:#8c959f;stroke-width:1.5}\
-.l.ours,.c.ours{stroke:#2478e5}.d.ours{fill:#2478e5}\
-@media(prefers-color-scheme:light){text{fill:#57606a}text.ours,.d.ours{fill:#0969da}.l.ours,.c.ours{stroke:#0969da}}\
-@media(prefers-color-scheme:dark){text{fill:#9da7b3}text.ours,.d.ours{fill:#58a6ff}.l.ours,.c.ours{stroke:#58a6ff}}";
 
 /// The rows that are drawn together.
 struct Panel<'a> {
@@ -34,7 +26,7 @@ struct Line<'a> {
 }
 
 /// Draws the tables that are to be drawn, as SVG.
-pub(crate) fn draw(tables: &[Table]) -> String {
+pub(super) fn draw<'a>(tables: impl Iterator<Item = &'a Table>) -> String {
     let panels = panels(tables);
     let mut body = String::new();
     let mut y = TOP;
@@ -48,18 +40,15 @@ pub(crate) fn draw(tables: &[Table]) -> String {
         }
         y += ROW * 1.9;
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {bottom}\" width=\"{WIDTH}\" role=\"img\">\
-         <title>How long it takes: Ringfence and others</title><style>{STYLE}</style>\n{body}</svg>\n"
-    )
+    svg(bottom, TITLE, &body)
 }
 
 fn lines(panel: &Panel<'_>) -> f64 {
     u32::try_from(panel.rows.len()).map_or(0.0, f64::from)
 }
 
-fn panels(tables: &[Table]) -> Vec<Panel<'_>> {
-    let mut panels: Vec<Panel<'_>> = Vec::new();
+fn panels<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Panel<'a>> {
+    let mut panels: Vec<Panel<'a>> = Vec::new();
     for table in tables {
         let labelled = table.rows.iter().filter(|row| !row.label.is_empty());
         match (table.drawn, panels.last_mut()) {
@@ -74,7 +63,7 @@ fn panels(tables: &[Table]) -> Vec<Panel<'_>> {
                     same.into_iter().for_each(|line| line.beside = Some(row.median()));
                 }
             }
-            (Drawn::Below | Drawn::Beside, None) | (Drawn::Nowhere, _) => {}
+            (Drawn::Below | Drawn::Beside, None) | (Drawn::Growth | Drawn::Parts | Drawn::Nowhere, _) => {}
         }
     }
     for panel in &mut panels {
@@ -130,15 +119,6 @@ fn place(milliseconds: f64) -> f64 {
     PLOT.0 + part * (PLOT.1 - PLOT.0)
 }
 
-fn text(body: &mut String, class: &str, x: f64, y: f64, content: &str) {
-    let content = content.replace('&', "&amp;").replace('<', "&lt;");
-    push(body, format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{content}</text>"));
-}
-
-fn push(body: &mut String, element: std::fmt::Arguments<'_>) {
-    body.push_str(&format!("{element}\n"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::{PLOT, draw, place};
@@ -154,11 +134,12 @@ mod tests {
     fn rows_with_a_label_are_drawn_with_what_belongs_beside_them() {
         let row = |label: &str, time| Row::ours(label).drawn(label).with_samples(vec![time, time]);
         let table = |title, drawn, rows| Table { title, drawn, unit: "ms", rows, notes: Vec::new() };
-        let picture = draw(&[
+        let tables = [
             table("hot", Drawn::Panel, vec![row("a", 2.0), Row::ours("unlabelled").with_samples(vec![1.0])]),
             table("cold", Drawn::Beside, vec![row("a", 20.0)]),
             table("not drawn", Drawn::Nowhere, vec![row("z", 1.0)]),
-        ]);
+        ];
+        let picture = draw(tables.iter());
         let count = |what: &str| picture.matches(what).count();
         assert_eq!(
             [count("class=\"d "), count("class=\"c "), count(">hot<"), count("z</text>")],
