@@ -28,10 +28,12 @@
 //! a scheme that this build lacks is still known, and answers what it would need.
 
 mod backends;
+mod handle;
 mod registry;
 
 pub use ringfence_core::*;
 pub use ringfence_toolset as toolset;
 
 pub use backends::{BackendSettings, LocalConfig};
+pub use handle::{CommandHandle, Handle};
 pub use registry::{Availability, Constructor, DEFAULT_SCHEME, Registry};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ringfence_core::{Backend, Check, Error, ErrorKind, Outcome, ProbeReport, Result};
 
 use crate::backends::{self, BackendSettings};
+use crate::handle::Handle;
 
 /// The backend that is used where none is named.
 pub const DEFAULT_SCHEME: &str = "local";
@@ -87,6 +88,14 @@ impl Registry {
                 Err(Error::new(ErrorKind::Unsupported, scheme, "open the backend", message).hint(hint))
             }
         }
+    }
+
+    /// Makes the backend that has a sandbox. Performs no I/O, and so does not know whether that exists.
+    ///
+    /// # Errors
+    /// As [`Self::open`], with the fact `sandbox`.
+    pub fn open_for(&self, handle: &Handle) -> Result<Arc<dyn Backend>> {
+        self.open(handle.scheme()).map_err(|error| error.context("sandbox", handle.to_string()))
     }
 
     /// Tries here what a backend can do. One that cannot even be asked, because this build lacks it or for any other reason,
