@@ -29,6 +29,8 @@ pub(crate) const DISK: &str = "RINGFENCE_DISK";
 pub(crate) const WORKDIR: &str = "RINGFENCE_WORKDIR";
 /// Lifetime of the sandbox.
 pub(crate) const LIFETIME: &str = "RINGFENCE_LIFETIME";
+/// How long the sandbox may go unused.
+pub(crate) const IDLE: &str = "RINGFENCE_IDLE";
 /// Host names that may be reached, separated by commas.
 pub(crate) const ALLOW_HOST: &str = "RINGFENCE_ALLOW_HOST";
 /// Address ranges that may be reached, separated by commas.
@@ -45,7 +47,7 @@ pub(crate) const IGNORE_PROJECT_FILE: &str = "RINGFENCE_IGNORE_PROJECT_FILE";
 pub(crate) const LOG: &str = "RINGFENCE_LOG";
 
 /// All names, for help and for telling a misspelt one.
-pub(crate) const NAMES: [&str; 16] = [
+pub(crate) const NAMES: [&str; 17] = [
     BACKEND,
     TIMEOUT,
     OUTPUT_LIMIT,
@@ -55,6 +57,7 @@ pub(crate) const NAMES: [&str; 16] = [
     DISK,
     WORKDIR,
     LIFETIME,
+    IDLE,
     ALLOW_HOST,
     ALLOW_CIDR,
     OPEN_NETWORK,
@@ -65,7 +68,7 @@ pub(crate) const NAMES: [&str; 16] = [
 ];
 
 /// Those whose empty value is refused: whoever set it believes that there is a ceiling.
-const CEILINGS: [&str; 7] = [TIMEOUT, OUTPUT_LIMIT, MEMORY, CPUS, PIDS, DISK, LIFETIME];
+const CEILINGS: [&str; 8] = [TIMEOUT, OUTPUT_LIMIT, MEMORY, CPUS, PIDS, DISK, LIFETIME, IDLE];
 
 /// What the environment says.
 #[derive(Debug, Default)]
@@ -73,6 +76,7 @@ pub(crate) struct Environment {
     ours: BTreeMap<&'static str, String>,
     home: Option<PathBuf>,
     config_home: Option<PathBuf>,
+    runtime_home: Option<PathBuf>,
     /// Whether the terminal is said to understand UTF-8.
     pub(crate) utf8: bool,
     /// What kind of terminal this is.
@@ -95,6 +99,7 @@ impl Environment {
             match name {
                 "HOME" => environment.home = absolute(value),
                 "XDG_CONFIG_HOME" => environment.config_home = absolute(value),
+                "XDG_RUNTIME_DIR" => environment.runtime_home = absolute(value),
                 "TERM" => environment.term = value.into_string().ok().filter(|term| !term.is_empty()),
                 "LC_ALL" => locale[0] = value.into_string().ok(),
                 "LC_CTYPE" => locale[1] = value.into_string().ok(),
@@ -147,6 +152,12 @@ impl Environment {
             (None, Some(home)) => Some(home.join(".config")),
             (None, None) => None,
         }
+    }
+
+    /// Returns where this login's sandboxes are to be found; `None` where the system names no place for such things.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no backend has a setting for it yet"))]
+    pub(crate) fn runtime_folder(&self) -> Option<PathBuf> {
+        Some(self.runtime_home.as_ref()?.join("ringfence"))
     }
 
     /// Returns where the user's settings file would be.
@@ -219,6 +230,17 @@ mod tests {
         assert_eq!(
             file(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "rel")]).unwrap(),
             "/h/.config/ringfence/config.toml"
+        );
+    }
+
+    #[test]
+    fn the_runtime_folder_follows_the_xdg_rules() {
+        let folder = |variables| read(variables).unwrap().runtime_folder();
+        assert_eq!(folder(&[]), None);
+        assert_eq!(folder(&[("XDG_RUNTIME_DIR", "run")]), None);
+        assert_eq!(
+            folder(&[("XDG_RUNTIME_DIR", "/run/user/1")]),
+            Some(PathBuf::from("/run/user/1/ringfence"))
         );
     }
 

@@ -11,9 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ringfence::toolset::{Input, InputSource, MAX_INPUT_BYTES};
-use ringfence::{Error, ErrorKind, GuestPath};
+use ringfence::toolset::{self, Input, InputSource, MAX_INPUT_BYTES};
+use ringfence::{Backend, Error, ErrorKind, GuestPath, SandboxId, Timeout};
 
+use crate::exit;
 use crate::failure::{Failure, Result};
 use crate::parse;
 
@@ -35,6 +36,24 @@ pub(crate) fn collect(inputs: &[parse::Input]) -> Result<Vec<Input>> {
         }
     }
     Ok(walk.inputs)
+}
+
+/// Copies the inputs in. A source that never ends or answers is bounded by `timeout`.
+pub(crate) async fn stage(
+    inputs: &[Input],
+    backend: &dyn Backend,
+    sandbox: &SandboxId,
+    timeout: Timeout,
+) -> Result<()> {
+    match tokio::time::timeout(timeout.get(), toolset::stage(inputs, backend, sandbox)).await {
+        Ok(staged) => staged.map_err(|error| not_staged(&error)),
+        Err(_) => {
+            let timeout = humantime::format_duration(timeout.get());
+            Err(Failure::new(format!("the inputs were not copied within {timeout}"))
+                .with_kind("deadline_exceeded")
+                .with_status(exit::TIMED_OUT))
+        }
+    }
 }
 
 struct Walk {
@@ -142,7 +161,7 @@ fn join(directory: &GuestPath, name: &[u8]) -> Result<GuestPath> {
 
 /// Says in words of the command line why inputs were not staged: which `--input`, and the cause. What an agent can do about it
 /// helps nobody here.
-pub(crate) fn not_staged(error: &Error) -> Failure {
+fn not_staged(error: &Error) -> Failure {
     let source = error.fact("source");
     let what = source.map_or_else(|| error.operation().to_owned(), |source| format!("--input {source}"));
     if *error.kind() == ErrorKind::IsADirectory
@@ -172,7 +191,7 @@ mod tests {
     use std::sync::Arc;
 
     use ringfence::memory::{Operation, RecordingBackend};
-    use ringfence::{Backend, CommandResult, Ending, SandboxSpec};
+    use ringfence::{CommandResult, Ending, SandboxSpec};
 
     use super::*;
 

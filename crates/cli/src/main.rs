@@ -9,8 +9,11 @@ mod failure;
 mod host_file;
 mod inputs;
 mod log;
+mod marks;
 mod parse;
+mod reached;
 mod settings;
+mod shown;
 mod signals;
 mod stdin;
 mod streamer;
@@ -46,6 +49,12 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
         match command {
             Command::Run(args) => commands::run::run(*args, &environment, started),
             Command::Shell(args) => commands::shell::run(*args, &environment),
+            Command::Create(args) => commands::create::run(*args, &environment),
+            Command::Ps(args) => commands::ps::run(&args, &environment),
+            Command::Inspect(args) => commands::inspect::run(&args, &environment),
+            Command::Renew(args) => commands::renew::run(&args, &environment),
+            Command::Rm(args) => commands::rm::run(args, &environment),
+            Command::Prune(args) => commands::prune::run(&args, &environment),
             Command::Demo(args) => commands::demo::run(&args, &environment),
             Command::Doctor(args) => commands::doctor::run(&args, &environment),
             Command::Mcp(args) => commands::mcp::run(*args, &environment),

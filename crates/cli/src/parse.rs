@@ -1,13 +1,14 @@
 //! Texts of flags, variables and files as typed values. Every function says what is wrong in words that fit behind the
 //! name of the flag.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfence::{ByteSize, Cpus, GuestPath, OutputLimit, Pids, SandboxSpec, Timeout};
+use ringfence::{ByteSize, Cpus, GuestPath, Handle, OutputLimit, Pids, SandboxSpec, Timeout};
 
 /// Parses `30`, `0.5`, `30s`, `2m`, `1h 30m`; refuses what is not positive and finite (P22, P23).
 pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
@@ -93,6 +94,59 @@ pub(crate) fn env_assignment(text: &str) -> Result<EnvAssignment, String> {
     }
 }
 
+/// Parses a handle; says what was probably meant where it is none.
+pub(crate) fn handle(text: &str) -> Result<Handle, String> {
+    text.parse().map_err(|error: ringfence::Error| match error.hint_text() {
+        Some(hint) => format!("{}; try {hint}", error.message()),
+        None => error.message().to_owned(),
+    })
+}
+
+/// A label for a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// The name.
+    pub(crate) name: String,
+    /// The value.
+    pub(crate) value: String,
+}
+
+/// Parses `NAME=VALUE`. Which names are acceptable is the contract's business.
+pub(crate) fn label(text: &str) -> Result<Label, String> {
+    match text.split_once('=') {
+        Some(("", _)) | None => Err("give NAME=VALUE".to_owned()),
+        Some((name, value)) => Ok(Label { name: name.to_owned(), value: value.to_owned() }),
+    }
+}
+
+/// What is looked for among labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LabelFilter {
+    name: String,
+    /// Any value will do where there is none.
+    value: Option<String>,
+}
+
+impl LabelFilter {
+    /// Whether these labels fit.
+    pub(crate) fn fits(&self, labels: &BTreeMap<&str, &str>) -> bool {
+        let found = labels.get(self.name.as_str());
+        found.is_some_and(|found| self.value.as_ref().is_none_or(|value| value == found))
+    }
+}
+
+/// Parses `NAME=VALUE` or `NAME`.
+pub(crate) fn label_filter(text: &str) -> Result<LabelFilter, String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    if name.is_empty() {
+        return Err("give NAME or NAME=VALUE".to_owned());
+    }
+    Ok(LabelFilter { name: name.to_owned(), value })
+}
+
 /// Something that goes into the sandbox before the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Input {
@@ -145,6 +199,29 @@ mod tests {
             assert!(timeout(text).is_err(), "{text}");
         }
         assert_eq!(timeout("-1").unwrap_err(), "a timeout must be greater than 0, not -1");
+    }
+
+    #[test]
+    fn labels_are_split_at_the_first_equals_sign() {
+        let label = |name: &str, value: &str| Label { name: name.to_owned(), value: value.to_owned() };
+        assert_eq!(super::label("a=b=c"), Ok(label("a", "b=c")));
+        assert_eq!(super::label("a="), Ok(label("a", "")));
+        for bad in ["", "a", "=b", "="] {
+            assert_eq!(super::label(bad), Err("give NAME=VALUE".to_owned()), "{bad}");
+        }
+        let labels = BTreeMap::from([("a", "b=c"), ("e", "")]);
+        for (filter, fits) in [
+            ("a", true),
+            ("a=b=c", true),
+            ("a=", false),
+            ("e", true),
+            ("e=", true),
+            ("x", false),
+            ("x=", false),
+        ] {
+            assert_eq!(label_filter(filter).unwrap().fits(&labels), fits, "{filter}");
+        }
+        assert!(label_filter("").is_err() && label_filter("=b").is_err());
     }
 
     #[test]

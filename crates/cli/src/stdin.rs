@@ -32,6 +32,28 @@ fn is_null_device(stat: &rustix::fs::Stat) -> bool {
     null && FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
 }
 
+/// Whether standard input is a pipe or socket, which whoever started us holds the other end of.
+pub(crate) fn is_pipe() -> bool {
+    rustix::fs::fstat(rustix::stdio::stdin())
+        .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::Socket))
+}
+
+/// Waits until nobody can write to a pipe on standard input any more. Nothing is read from it: that may be for somebody else.
+pub(crate) async fn writers_gone() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let (told, gone) = tokio::sync::oneshot::channel();
+    // A thread that is left behind and ends with the process, as below.
+    let started = std::thread::Builder::new().name("hangup".to_owned()).spawn(move || {
+        let stdin = rustix::stdio::stdin();
+        // Hang-ups are told without being asked for.
+        while !matches!(poll(&mut [PollFd::from_borrowed_fd(stdin, PollFlags::empty())], None), Ok(1..)) {}
+        told.send(()).ok();
+    });
+    if started.is_err() || gone.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Reads standard input on a thread of its own, started by the first read.
 ///
 /// The descriptor is shared with whoever started us, so it is not made non-blocking, and a thread that

@@ -86,7 +86,7 @@ fn unusable(text: &str) -> Error {
         "" => "it is empty".to_owned(),
         text => format!("{text:?} is not a sandbox"),
     };
-    Error::invalid(NAME, message).hint(format!("a handle looks like {DEFAULT_SCHEME}:sb-0123456789ab"))
+    Error::invalid(NAME, message).hint(format!("a handle such as {DEFAULT_SCHEME}:sb-0123456789ab"))
 }
 
 /// A background command of a sandbox, as text `local:sb-0123456789ab/c1`.

@@ -29,7 +29,8 @@ choose the backend, an image or anything of [backends]. It can set env and workd
 something inside only.
 
 Variables, each for the key of the same name:
-  RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR, _LIFETIME
+  RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR, _LIFETIME,
+    _IDLE
   RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1: the local backend
     refuses all three today, as it does the flags
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local

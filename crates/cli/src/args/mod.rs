@@ -1,21 +1,35 @@
 //! The arguments as typed: nothing is decided here. One module per family of subcommands, with what stands below its help.
 
+mod backend;
 mod completions;
 mod config;
+mod create;
 mod demo;
 mod doctor;
+mod inspect;
 mod mcp;
+mod prune;
+mod ps;
+mod renew;
+mod rm;
 mod run;
 mod shell;
 mod spec;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use self::backend::BackendArgs;
 pub(crate) use self::completions::CompletionsArgs;
 pub(crate) use self::config::ConfigArgs;
+pub(crate) use self::create::CreateArgs;
 pub(crate) use self::demo::DemoArgs;
 pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::mcp::{Client, InstallArgs, McpArgs, McpCommand, Scope, ToolsetArgs};
+pub(crate) use self::prune::PruneArgs;
+pub(crate) use self::ps::PsArgs;
+pub(crate) use self::renew::RenewArgs;
+pub(crate) use self::rm::RmArgs;
 pub(crate) use self::run::RunArgs;
 pub(crate) use self::shell::ShellArgs;
 pub(crate) use self::spec::SpecArgs;
@@ -79,6 +93,24 @@ pub(crate) enum Command {
     /// Open an interactive shell in a sandbox that ends with it
     #[command(after_help = shell::HELP)]
     Shell(Box<ShellArgs>),
+    /// Create a sandbox that other processes can use, and print its handle
+    #[command(after_help = create::HELP)]
+    Create(Box<CreateArgs>),
+    /// List the sandboxes that can be reached
+    #[command(after_help = ps::HELP)]
+    Ps(PsArgs),
+    /// Show all there is to know about a sandbox
+    #[command(after_help = inspect::HELP)]
+    Inspect(InspectArgs),
+    /// Give a sandbox more time, or less
+    #[command(after_help = renew::HELP)]
+    Renew(RenewArgs),
+    /// Remove sandboxes, with everything in them
+    #[command(after_help = rm::HELP)]
+    Rm(RmArgs),
+    /// Remove what is left of sandboxes that are gone
+    #[command(after_help = prune::HELP)]
+    Prune(PruneArgs),
     /// Play a short agent run through the four tools and show it
     #[command(after_help = demo::HELP)]
     Demo(Box<DemoArgs>),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use ringfence::{ByteSize, Cpus, Pids};
 
-use crate::parse::{self, EnvAssignment};
+use crate::parse::{self, EnvAssignment, Label};
 
 /// What a sandbox must guarantee, as flags. A flag replaces the same field of `--spec`; variables are merged by name.
 #[derive(Debug, Default, Args)]
@@ -52,6 +52,15 @@ pub(crate) struct SpecArgs {
     /// End the sandbox after this time, whatever runs in it
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
     pub(crate) lifetime: Option<Duration>,
+    /// End the sandbox once nothing was done in it for this time
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
+    pub(crate) idle: Option<Duration>,
+    /// Who may attach to the sandbox
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+    /// Mark the sandbox, for finding it again. Can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse::label)]
+    pub(crate) labels: Vec<Label>,
     /// Where the sandbox is made [default: local]
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,

@@ -2,9 +2,15 @@
 
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod create;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod inspect;
 pub(crate) mod mcp;
+pub(crate) mod prune;
+pub(crate) mod ps;
+pub(crate) mod renew;
+pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod shell;
 

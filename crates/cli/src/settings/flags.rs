@@ -28,6 +28,8 @@ pub(super) fn flag_layer(args: &SpecArgs, run: RunFlags) -> Result<Layer> {
         disk: flag(args.disk.as_ref(), "--disk"),
         workdir: flag(args.workdir.as_ref(), "--workdir"),
         lifetime: flag(args.lifetime.as_ref(), "--lifetime"),
+        idle: flag(args.idle.as_ref(), "--idle"),
+        owner: flag(args.owner.as_ref(), "--owner"),
         ..Layer::default()
     };
     for path in &args.env_file {
@@ -37,6 +39,10 @@ pub(super) fn flag_layer(args: &SpecArgs, run: RunFlags) -> Result<Layer> {
     }
     for assignment in &args.env {
         assign(&mut layer, assignment.clone(), Origin::new(Source::Flag, "--env"))?;
+    }
+    for label in &args.labels {
+        let sourced = Sourced { value: label.value.clone(), origin: Origin::new(Source::Flag, "--label") };
+        layer.labels.insert(label.name.clone(), sourced);
     }
     Ok(layer)
 }
@@ -137,6 +143,7 @@ pub(super) fn environment_layer(environment: &Environment) -> Result<Layer> {
         disk: field(environment, environment::DISK, parse::size)?,
         workdir: field(environment, environment::WORKDIR, parse::workdir)?,
         lifetime: field(environment, environment::LIFETIME, parse::duration)?,
+        idle: field(environment, environment::IDLE, parse::duration)?,
         ..Layer::default()
     };
     let mut local = |key: &str, name: &'static str, value: serde_json::Value| {

@@ -62,6 +62,7 @@ fn every_variable_reaches_its_setting() {
         ("RINGFENCE_DISK", "1m", "spec.limits.disk", json!("1MiB")),
         ("RINGFENCE_WORKDIR", "/w", "spec.workdir", json!("/w")),
         ("RINGFENCE_LIFETIME", "2m", "spec.lifetime_seconds", json!(120.0)),
+        ("RINGFENCE_IDLE", "90s", "spec.idle_seconds", json!(90.0)),
         ("RINGFENCE_ALLOW_HOST", "a.org, b.org", "spec.allow_egress_to", json!(["a.org", "b.org"])),
         ("RINGFENCE_ALLOW_CIDR", "10.0.0.0/8", "spec.allow_egress_to_cidrs", json!(["10.0.0.0/8"])),
         ("RINGFENCE_OPEN_NETWORK", "1", "spec.block_network", json!(false)),

@@ -1,10 +1,26 @@
 use super::driver::Call;
 
+/// Those whose help is alike.
+const SUBCOMMANDS: [&str; 12] = [
+    "run",
+    "shell",
+    "create",
+    "ps",
+    "inspect",
+    "renew",
+    "rm",
+    "prune",
+    "demo",
+    "doctor",
+    "config",
+    "completions",
+];
+
 #[test]
 fn every_subcommand_has_help_with_examples() {
     let main = Call::new(["--help"]).done();
     assert_eq!(main.status, Some(0), "{main:?}");
-    for name in ["run", "shell", "demo", "doctor", "config", "completions"] {
+    for name in SUBCOMMANDS {
         assert!(main.out().contains(&format!("\n  {name} ")), "{name}");
         let help = Call::new([name, "--help"]).done();
         assert_eq!((help.status, help.stderr.as_str()), (Some(0), ""), "{name}");
@@ -15,7 +31,7 @@ fn every_subcommand_has_help_with_examples() {
 
 #[test]
 fn help_lines_fit_a_terminal() {
-    for name in ["run", "shell", "demo", "doctor", "config", "completions"] {
+    for name in SUBCOMMANDS {
         let help = Call::new([name, "--help"]).done();
         for line in help.out().lines() {
             assert!(line.chars().count() <= 100, "{name}: {line}");
@@ -31,8 +47,18 @@ fn the_version_is_one_line_on_standard_output() {
 
 #[test]
 fn usage_errors_are_2_and_125_where_a_command_would_run() {
-    let table: [(&[&str], i32); 10] = [
+    let table: [(&[&str], i32); 20] = [
         (&[], 2),
+        (&["create", "--label", "nothing"], 2),
+        (&["create", "--idle", "0"], 2),
+        (&["ps", "--json", "-q"], 2),
+        (&["ps", "--json", "--watch"], 2),
+        (&["inspect"], 2),
+        (&["renew", "--lifetime", "-1", "local:sb-1"], 2),
+        (&["rm"], 2),
+        (&["rm", "--all", "local:sb-1"], 2),
+        (&["rm", "--backend", "local", "local:sb-1"], 2),
+        (&["prune", "--nope"], 2),
         (&["--nope"], 2),
         (&["doctor", "--nope"], 2),
         (&["config", "--memory", "0"], 2),
@@ -51,6 +77,27 @@ fn usage_errors_are_2_and_125_where_a_command_would_run() {
             "{args:?}: {}",
             done.stderr
         );
+    }
+}
+
+#[test]
+fn sp_14_what_is_no_handle_is_refused_with_what_was_probably_meant() {
+    for (handle, told) in [
+        ("", "it is empty; try a handle such as local:sb-0123456789ab"),
+        ("None", "\"None\" is not a sandbox; try a handle such as local:sb-0123456789ab"),
+        ("sb-1", "\"sb-1\" does not say which backend has it; try local:sb-1"),
+        ("local:sb-1/c1", "\"local:sb-1/c1\" names a command in a sandbox; try local:sb-1"),
+    ] {
+        for name in ["inspect", "renew", "rm"] {
+            let done = Call::new([name, handle]).done();
+            assert_eq!((done.status, done.out()), (Some(2), ""), "{name} {handle}");
+            assert!(done.stderr.lines().next().unwrap().ends_with(told), "{name}: {}", done.stderr);
+        }
+    }
+    for name in ["inspect", "renew", "rm"] {
+        let unknown = "ringfence: open the backend: there is no backend \"modla\", sandbox modla:sb-1\n  \
+                       try: known: local\n";
+        Call::new([name, "modla:sb-1"]).done().assert(125, "", unknown);
     }
 }
 
@@ -88,7 +135,7 @@ fn completions_name_every_subcommand() {
     for shell in ["bash", "zsh", "fish"] {
         let done = Call::new(["completions", shell]).done();
         assert_eq!((done.status, done.stderr.as_str()), (Some(0), ""));
-        for name in ["run", "shell", "demo", "doctor", "config", "completions"] {
+        for name in SUBCOMMANDS {
             assert!(done.out().contains(name), "{shell}: {name}");
         }
     }

@@ -34,7 +34,7 @@ fn s_54_a_claim_cannot_be_passed_on_as_text() {
 
 #[test]
 fn sp_14_what_is_no_handle_is_refused_with_what_was_probably_meant() {
-    let form = "a handle looks like local:sb-0123456789ab";
+    let form = "a handle such as local:sb-0123456789ab";
     for (text, said) in [
         ("", format!("it is empty; {form}")),
         ("None", format!("\"None\" is not a sandbox; {form}")),

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence::toolset::{self, Input};
+use ringfence::toolset::Input;
 use ringfence::{
     Backend, CommandRequest, CommandResult, Created, Ending, Error, ErrorKind, Invocation, OutputLimit,
     Registry, SandboxId, SandboxSpec, Timeout,
@@ -178,7 +178,7 @@ async fn inside(
             *interrupt = Some(signal);
             return Outcome::Interrupted;
         }
-        staged = stage(job, sandbox) => staged,
+        staged = inputs::stage(&job.inputs, &*job.backend, sandbox, job.timeout.value) => staged,
     };
     if let Err(failure) = staged {
         return Outcome::Failed(failure);
@@ -200,21 +200,6 @@ async fn inside(
             Ok(result) => Outcome::Ended(result),
             Err(error) => Outcome::Failed(failure_to_start(error)),
         },
-    }
-}
-
-/// Copies the inputs in. A source that never ends or answers is bounded by the command's timeout, which the command itself
-/// then has anew.
-async fn stage(job: &Job, sandbox: &SandboxId) -> Result<()> {
-    let staging = toolset::stage(&job.inputs, &*job.backend, sandbox);
-    match tokio::time::timeout(job.timeout.value.get(), staging).await {
-        Ok(staged) => staged.map_err(|error| inputs::not_staged(&error)),
-        Err(_) => {
-            let timeout = humantime::format_duration(job.timeout.value.get());
-            Err(Failure::new(format!("the inputs were not copied within {timeout}"))
-                .with_kind("deadline_exceeded")
-                .with_status(exit::TIMED_OUT))
-        }
     }
 }
 
