@@ -10,7 +10,7 @@ use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::{CpuShare, Forked, Status};
 use crate::sys::{Errno, process, socket};
 use crate::wire::{AgentRequest, KILL_MILLIS, NotStarted, Reply};
-use crate::{files, shim, transport, tree};
+use crate::{files, shim, transport, tree, walk};
 
 /// The processes that answer requests, with the socket each answers on.
 type Workers = BTreeMap<libc::pid_t, OwnedFd>;
@@ -133,6 +133,11 @@ fn handle(
             files::write(channel.as_fd(), workdir, &path, size, files::Source::Bytes(&content));
             None
         }
+        AgentRequest::Import { path, size, executable, content: Some(content) } => {
+            let source = files::Source::Bytes(&content);
+            files::import(channel.as_fd(), workdir, &path, size, executable, source);
+            None
+        }
         request => match fork_with_room(makes_room(&request), || reap(workers)) {
             Ok((Forked::Parent(pid), _)) => Some((pid, channel)),
             Ok((Forked::Child, made_room)) => work(request, channel, rest, workdir, cpus, made_room),
@@ -195,6 +200,17 @@ fn work(
             None => process::exit(1),
         },
         AgentRequest::Read { path } => files::open_for_reading(channel.as_fd(), workdir, &path),
+        AgentRequest::Import { path, size, executable, .. } => match fds.first() {
+            Some(pipe) => {
+                let source = files::Source::Pipe(pipe.as_fd());
+                files::import(channel.as_fd(), workdir, &path, size, executable, source);
+            }
+            None => process::exit(1),
+        },
+        AgentRequest::Walk { path, max_depth } => match fds.first() {
+            Some(pipe) => walk::tell(channel.as_fd(), pipe.as_fd(), workdir, &path, max_depth),
+            None => process::exit(1),
+        },
     }
     process::exit(0)
 }

@@ -12,7 +12,7 @@ use crate::transport;
 use crate::wire::{Entry, FileFault, Reply};
 
 /// Why an operation failed, for the owner.
-struct Fault(FileFault, Errno);
+pub(crate) struct Fault(pub(crate) FileFault, pub(crate) Errno);
 
 impl From<Errno> for Fault {
     fn from(errno: Errno) -> Self {
@@ -20,7 +20,7 @@ impl From<Errno> for Fault {
     }
 }
 
-type Done<T> = Result<T, Fault>;
+pub(crate) type Done<T> = Result<T, Fault>;
 
 /// Where the content of a file comes from.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ const MAX_LINKS: usize = 40;
 /// Bytes of entries in one reply.
 const BATCH_BYTES: usize = 24 << 10;
 
-fn answer(channel: BorrowedFd<'_>, result: Done<Reply>) {
+pub(crate) fn answer(channel: BorrowedFd<'_>, result: Done<Reply>) {
     let reply = result.unwrap_or_else(|Fault(fault, errno)| Reply::FileFailed(fault, errno.0));
     // An owner that no longer listens needs no answer.
     drop(transport::reply(channel, &reply, &[]));
@@ -52,7 +52,7 @@ pub(crate) fn open_for_reading(channel: BorrowedFd<'_>, workdir: BorrowedFd<'_>,
     }
 }
 
-fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<OwnedFd> {
+pub(crate) fn open_regular(workdir: BorrowedFd<'_>, path: &[u8]) -> Done<OwnedFd> {
     // Looked at before it is opened: opening a FIFO or a device can block or have an effect.
     let found = file::open(Some(workdir), path, libc::O_PATH, 0)?;
     check_regular(file::metadata(found.as_fd())?)?;
@@ -80,10 +80,28 @@ pub(crate) fn write(
     size: u64,
     source: Source<'_>,
 ) {
-    answer(channel, replace(workdir, path, size, source).map(|()| Reply::Written));
+    answer(channel, replace(workdir, path, size, false, source).map(|()| Reply::Written));
 }
 
-fn replace(workdir: BorrowedFd<'_>, path: &[u8], size: u64, source: Source<'_>) -> Done<()> {
+/// Replaces or creates a file in the same way, and sees to it that it can be executed by whoever can read it.
+pub(crate) fn import(
+    channel: BorrowedFd<'_>,
+    workdir: BorrowedFd<'_>,
+    path: &[u8],
+    size: u64,
+    executable: bool,
+    source: Source<'_>,
+) {
+    answer(channel, replace(workdir, path, size, executable, source).map(|()| Reply::Written));
+}
+
+fn replace(
+    workdir: BorrowedFd<'_>,
+    path: &[u8],
+    size: u64,
+    executable: bool,
+    source: Source<'_>,
+) -> Done<()> {
     if path.ends_with(b"/") {
         return Err(Fault(FileFault::IsADirectory, Errno(libc::EISDIR)));
     }
@@ -107,6 +125,7 @@ fn replace(workdir: BorrowedFd<'_>, path: &[u8], size: u64, source: Source<'_>) 
         Err(Errno(libc::ENOENT)) => 0o644,
         Err(errno) => return Err(errno.into()),
     };
+    let mode = if executable { mode | (mode & 0o444) >> 2 } else { mode };
     let temporary = format!(".ringfence-{}-{}", process::getpid(), process::now_millis()).into_bytes();
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
     let fd = file::open(Some(directory.as_fd()), &temporary, flags, 0o600)?;

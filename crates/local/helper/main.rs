@@ -24,6 +24,7 @@ mod shim;
 mod sys;
 mod transport;
 mod tree;
+mod walk;
 #[path = "../src/wire/mod.rs"]
 mod wire;
 

@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use ringfence_core::{
     Backend, ByteSize, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind, GuestPath,
     Isolation, Limits, ListRequest, Listing, NetworkPolicy, Plan, ProbeReport, Result, SandboxId,
-    SandboxSpec, SpecField, Terminal, TerminalRequest,
+    SandboxSpec, SpecField, Terminal, TerminalRequest, TreeGate,
 };
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::cgroup::{CgroupPlan, Controller, Hierarchies};
 use crate::config::{LocalConfig, Shell};
@@ -23,7 +23,7 @@ use crate::sandbox::{Sandbox, is_gone};
 use crate::statement::{Known, read_back};
 use crate::transport::{self, Channel};
 use crate::wire::{CreateReply, CreateRequest, LauncherRequest};
-use crate::{SCHEME, files, probe, run, seccomp, terminal, view};
+use crate::{SCHEME, files, probe, run, seccomp, terminal, tree, view};
 
 /// How long the kernel may take to make a sandbox. It takes milliseconds; a machine that needs longer is not well.
 const CREATE_DEADLINE: Duration = Duration::from_secs(30);
@@ -466,6 +466,28 @@ impl Backend for LocalBackend {
     ) -> Result<u64> {
         let living = self.sandbox("export the file", sandbox)?;
         self.forget_if_lost(sandbox, files::export(&living, path, limit_bytes, sink).await)
+    }
+
+    async fn import_file(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        size: u64,
+        executable: bool,
+        source: &mut (dyn AsyncRead + Send + Unpin),
+    ) -> Result<()> {
+        let living = self.sandbox("write the file", sandbox)?;
+        self.forget_if_lost(sandbox, tree::import(&living, path, size, executable, source).await)
+    }
+
+    async fn export_tree(
+        &self,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        gate: &mut TreeGate<'_>,
+    ) -> Result<()> {
+        let living = self.sandbox("copy the tree", sandbox)?;
+        self.forget_if_lost(sandbox, tree::export(&living, path, gate).await)
     }
 
     async fn probe(&self) -> Result<ProbeReport> {

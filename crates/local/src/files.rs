@@ -16,7 +16,7 @@ use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, Entry, Reply};
 
 /// Content up to this size travels in the request.
-const INLINE_CONTENT_BYTES: usize = 32 << 10;
+pub(crate) const INLINE_CONTENT_BYTES: usize = 32 << 10;
 
 /// Up to this size a read is shorter than handing it to another thread.
 const READ_HERE_BYTES: u64 = 256 << 10;
@@ -25,7 +25,7 @@ const READ_HERE_BYTES: u64 = 256 << 10;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Room in the pipe that content goes through: the default maximum for ordinary users.
-const PIPE_BYTES: usize = 1 << 20;
+pub(crate) const PIPE_BYTES: usize = 1 << 20;
 
 struct Opened {
     file: OwnedFd,
@@ -288,7 +288,7 @@ fn directory_entry(entry: Entry) -> DirectoryEntry {
     DirectoryEntry { name: entry.name, kind, size_bytes }
 }
 
-async fn answer(
+pub(crate) async fn answer(
     operation: &'static str,
     sandbox: &Sandbox,
     channel: &Channel,
@@ -308,23 +308,23 @@ async fn answer(
 }
 
 /// The sandbox could not make the process that an operation needs.
-fn no_process(operation: &'static str, errno: i32) -> Error {
+pub(crate) fn no_process(operation: &'static str, errno: i32) -> Error {
     let message = "the sandbox has no process left for it, at its process limit or its memory limit";
     Error::new(ErrorKind::Unavailable, SCHEME, operation, message)
         .source(io::Error::from_raw_os_error(errno))
         .hint("end some of what runs in the sandbox; a command that finds no room says how")
 }
 
-fn deadline_passed(operation: &'static str) -> Error {
+pub(crate) fn deadline_passed(operation: &'static str) -> Error {
     let message = format!("no answer within {} s", FILE_DEADLINE.as_secs());
     Error::new(ErrorKind::DeadlineExceeded, SCHEME, operation, message)
 }
 
-fn not_understood(operation: &'static str) -> Error {
+pub(crate) fn not_understood(operation: &'static str) -> Error {
     unexpected(operation, "understand the sandbox", io::Error::from(io::ErrorKind::InvalidData))
 }
 
-fn written_for_its_reader(operation: &'static str, path: &GuestPath) -> Error {
+pub(crate) fn written_for_its_reader(operation: &'static str, path: &GuestPath) -> Error {
     let message = "it is not kept anywhere: the kernel writes it anew for each reader, as the files of /proc";
     Error::new(ErrorKind::NotARegularFile, SCHEME, operation, message)
         .context("path", path.to_string())

@@ -19,6 +19,7 @@ mod statement;
 mod sys;
 mod terminal;
 mod transport;
+mod tree;
 mod view;
 mod wire;
 

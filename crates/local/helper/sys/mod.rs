@@ -16,6 +16,7 @@ pub(crate) mod security;
 pub(crate) mod socket;
 #[cfg(ringfence_embedded)]
 mod start;
+pub(crate) mod walk;
 
 use alloc::ffi::CString;
 

@@ -29,6 +29,25 @@ pub(crate) enum AgentRequest {
         /// Relative to the working directory.
         path: Vec<u8>,
     },
+    /// Replace a file as [`Self::Write`] does, and let it be executable.
+    Import {
+        /// Relative to the working directory.
+        path: Vec<u8>,
+        /// Exact size.
+        size: u64,
+        /// Whether it can be executed afterwards; if not, an existing file keeps its mode.
+        executable: bool,
+        /// The content; if `None` it comes through a pipe, the second descriptor.
+        content: Option<Vec<u8>>,
+    },
+    /// Tell a tree, as events of [`TreeEvent`](super::TreeEvent) through a pipe, the second descriptor. Answered only if nothing
+    /// can be told.
+    Walk {
+        /// Relative to the working directory.
+        path: Vec<u8>,
+        /// What lies deeper than this many directories is not wanted.
+        max_depth: u32,
+    },
 }
 
 /// A command to run.
@@ -81,6 +100,19 @@ impl Message for AgentRequest {
                 writer.u8(3);
                 writer.bytes(path);
             }
+            Self::Import { path, size, executable, content } => {
+                writer.u8(4);
+                writer.bytes(path);
+                writer.u64(*size);
+                writer.u8(u8::from(*executable));
+                writer.u8(u8::from(content.is_some()));
+                writer.bytes(content.as_deref().unwrap_or_default());
+            }
+            Self::Walk { path, max_depth } => {
+                writer.u8(5);
+                writer.bytes(path);
+                writer.u32(*max_depth);
+            }
         }
     }
 
@@ -110,6 +142,17 @@ impl Message for AgentRequest {
                 },
             },
             3 => Self::List { path: reader.bytes()? },
+            4 => Self::Import {
+                path: reader.bytes()?,
+                size: reader.u64()?,
+                executable: reader.u8()? != 0,
+                content: {
+                    let present = reader.u8()? != 0;
+                    let content = reader.bytes()?;
+                    present.then_some(content)
+                },
+            },
+            5 => Self::Walk { path: reader.bytes()?, max_depth: reader.u32()? },
             _ => return Err(Malformed),
         })
     }

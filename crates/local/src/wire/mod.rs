@@ -6,12 +6,15 @@
 mod agent;
 mod codec;
 mod launcher;
+mod tree;
 
 pub(crate) use agent::{AgentRequest, Entry, FileFault, NotStarted, Reply, RunRequest};
 pub(crate) use codec::Message;
 pub(crate) use launcher::{
     CgroupAction, CgroupStep, CreateReply, CreateRequest, LauncherRequest, Subject, ViewEntry,
 };
+
+pub(crate) use tree::{TreeEvent, TreeSkip};
 
 /// The version of everything here.
 const VERSION: u8 = 1;

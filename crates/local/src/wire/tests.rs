@@ -2,6 +2,7 @@
 
 use super::agent::{FILE_FAULTS, NOT_STARTED};
 use super::codec::Malformed;
+use super::tree::TREE_SKIPS;
 use super::*;
 
 fn create() -> LauncherRequest {
@@ -57,7 +58,30 @@ fn requests() -> Vec<AgentRequest> {
         AgentRequest::Write { path: b"p".to_vec(), size: 3, content: Some(b"abc".to_vec()) },
         AgentRequest::Write { path: b"p".to_vec(), size: 3, content: None },
         AgentRequest::List { path: b".".to_vec() },
+        AgentRequest::Import {
+            path: b"p".to_vec(),
+            size: 3,
+            executable: true,
+            content: Some(b"abc".to_vec()),
+        },
+        AgentRequest::Import { path: b"p".to_vec(), size: 3, executable: false, content: None },
+        AgentRequest::Walk { path: b"p".to_vec(), max_depth: 9 },
     ]
+}
+
+fn events() -> Vec<TreeEvent> {
+    let name = || vec![0xff, b'\n'];
+    let mut events = vec![
+        TreeEvent::Enter(Vec::new()),
+        TreeEvent::Leave,
+        TreeEvent::File { name: name(), executable: true, size: u64::MAX },
+        TreeEvent::Whole,
+        TreeEvent::Symlink { name: name(), target: b"..".to_vec() },
+        TreeEvent::End,
+    ];
+    events.extend(TREE_SKIPS.map(TreeEvent::Broken));
+    events.extend(TREE_SKIPS.map(|why| TreeEvent::Skipped { name: name(), why }));
+    events
 }
 
 fn replies() -> Vec<Reply> {
@@ -95,6 +119,7 @@ fn every_message_survives_and_no_part_of_one_does() {
     round_trip(&LauncherRequest::Destroy { token: 3 });
     requests().iter().for_each(round_trip);
     replies().iter().for_each(round_trip);
+    events().iter().for_each(round_trip);
     round_trip(&CreateReply::Ready { landlock_abi: 6 });
     for subject in Subject::ALL {
         round_trip(&CreateReply::Failed { subject, step: "mount".to_owned(), errno: 1 });

@@ -15,3 +15,4 @@ mod security_primitives;
 mod security_processes;
 mod security_storms;
 mod security_view;
+mod trees;
