@@ -212,14 +212,15 @@ impl Claim {
         &self.tags
     }
 
-    /// Starts the lease anew at `now`. One that ran out meanwhile is mended unless somebody else took the sandbox.
+    /// Starts the lease anew at `now`, and returns the tags as they are now. One that ran out meanwhile is mended unless somebody else
+    /// took the sandbox.
     ///
     /// # Errors
     /// [`ErrorKind::ClaimLost`] once it is somebody else's or was released; [`ErrorKind::SandboxLost`]; what kept the tags from being
     /// read or written, after which it can be tried again.
-    pub async fn renew(&self, backend: &dyn Attachable, now: SystemTime) -> Result<()> {
+    pub async fn renew(&self, backend: &dyn Attachable, now: SystemTime) -> Result<Tags> {
         let sandbox = self.sandbox.clone().unfenced();
-        let Change::Write(..) = update::<Infallible, ()>(backend, &sandbox, RENEW, |tags| {
+        let Change::Write(tags, ()) = update::<Infallible, ()>(backend, &sandbox, RENEW, |tags| {
             if !self.stands_in(tags) {
                 return Err(lost(backend.name(), RENEW, &sandbox));
             }
@@ -228,7 +229,7 @@ impl Claim {
             Ok(Change::Write(tags, ()))
         })
         .await?;
-        Ok(())
+        Ok(tags)
     }
 
     /// Gives the sandbox back: removes holder and lease if they are still this claim's, and keeps all the rest, the count of claims

@@ -55,6 +55,8 @@ pub enum Operation {
     Destroy,
     /// [`Backend::unpark`](crate::Backend::unpark).
     Unpark,
+    /// [`Attachable::inspect`](crate::Attachable::inspect).
+    Inspect,
     /// [`Attachable::tags`](crate::Attachable::tags).
     Tags,
     /// [`Attachable::set_tags`](crate::Attachable::set_tags). The tags stay.
@@ -349,20 +351,30 @@ impl RecordingBackend {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the sandbox for an operation on it, which is also a use of it.
+    /// Returns the sandbox for an operation in it, which is also a use of it.
     fn reach<'a>(
         &self,
         state: &'a mut State,
         operation: &'static str,
         sandbox: &SandboxId,
     ) -> Result<&'a mut Sandbox> {
-        let now = Instant::now();
-        state.bury(now);
+        let found = self.look(state, operation, sandbox)?;
+        found.touch(Instant::now());
+        Ok(found)
+    }
+
+    /// Returns the sandbox for an operation from outside, such as one on its tags, which does not keep it from idling.
+    fn look<'a>(
+        &self,
+        state: &'a mut State,
+        operation: &'static str,
+        sandbox: &SandboxId,
+    ) -> Result<&'a mut Sandbox> {
+        state.bury(Instant::now());
         let Some(found) = state.sandboxes.get_mut(sandbox) else {
             return Err(self.lost(operation, sandbox));
         };
         claim::enforce_fence(&self.name, operation, sandbox, &found.tagged.tags)?;
-        found.touch(now);
         Ok(found)
     }
 

@@ -6,14 +6,14 @@ use ringfence_core::{Error, ErrorKind, Result, SandboxId};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::definition::ToolDefinition;
 use crate::outcome::{ToolError, ToolOutput};
 use crate::session::{CallOptions, Session};
-use crate::toolset::Toolset;
 
 /// A [`Session`] with a runtime of its own, whose one thread does all the work, also between calls.
 ///
 /// Every method blocks the calling thread and may be called from any thread, several at once included. Inside asynchronous
-/// code that works too, but stalls it; use [`Toolset::open`] there. Dropping a blocking session closes it and waits.
+/// code that works too, but stalls it; use [`Toolset::open`](crate::Toolset::open) there. Dropping a blocking session closes it and waits.
 #[derive(Debug)]
 pub struct BlockingSession {
     session: Arc<Session>,
@@ -22,14 +22,31 @@ pub struct BlockingSession {
 }
 
 impl BlockingSession {
-    pub(crate) fn new(toolset: &Toolset) -> Result<Self> {
+    /// Opens a session on a runtime of its own.
+    pub(crate) fn open(
+        backend: &str,
+        opening: impl Future<Output = Result<Session>> + Send + 'static,
+    ) -> Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("ringfence-toolset")
             .enable_all()
             .build()
-            .map_err(|error| stalled(toolset, "no thread could be started").source(error))?;
-        Ok(Self { session: Arc::new(toolset.open()), runtime: Some(runtime) })
+            .map_err(|error| stalled(backend, "no thread could be started").source(error))?;
+        match wait(&runtime, backend, opening).and_then(|opened| opened) {
+            Ok(session) => Ok(Self { session: Arc::new(session), runtime: Some(runtime) }),
+            Err(error) => {
+                // Waiting for the thread would panic inside asynchronous code; it has nothing left to do.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Session::definitions`].
+    #[must_use]
+    pub fn definitions(&self) -> &[ToolDefinition] {
+        self.session.definitions()
     }
 
     /// As [`Session::call`].
@@ -71,17 +88,12 @@ impl BlockingSession {
         drop(self.wait(async move { session.close().await }));
     }
 
-    /// Runs a future on our own thread and waits for it. Entering the runtime from here instead would panic wherever
-    /// another runtime is entered already.
     fn wait<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        if let Some(runtime) = &self.runtime {
-            drop(runtime.spawn(async move {
-                // The receiver waits below, so there is one.
-                drop(sender.send(future.await));
-            }));
+        let backend = self.session.backend_name();
+        match &self.runtime {
+            Some(runtime) => wait(runtime, backend, future),
+            None => Err(stalled(backend, "it is being dropped")),
         }
-        receiver.recv().map_err(|_| stalled(self.session.toolset(), "the backend panicked"))
     }
 }
 
@@ -95,6 +107,21 @@ impl Drop for BlockingSession {
     }
 }
 
-fn stalled(toolset: &Toolset, why: &str) -> Error {
-    Error::new(ErrorKind::Unexpected, toolset.backend().name(), "use a blocking session", why).terminal()
+/// Runs a future on the runtime's own thread and waits for it. Entering the runtime from here instead would panic wherever
+/// another runtime is entered already.
+fn wait<T: Send + 'static>(
+    runtime: &Runtime,
+    backend: &str,
+    future: impl Future<Output = T> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    drop(runtime.spawn(async move {
+        // The receiver waits below, so there is one.
+        drop(sender.send(future.await));
+    }));
+    receiver.recv().map_err(|_| stalled(backend, "the backend panicked"))
+}
+
+fn stalled(backend: &str, why: &str) -> Error {
+    Error::new(ErrorKind::Unexpected, backend, "use a blocking session", why).terminal()
 }

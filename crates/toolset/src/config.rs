@@ -1,10 +1,13 @@
-//! What a toolset is built from, and the checks on it (TC).
+//! What a toolset is built from, and the checks on it (TC). What can be set depends on whose sandbox it uses, so that a
+//! contradiction does not compile (TC-07, TC-09 to TC-11).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Error, GuestPath, OutputLimit, Result, SandboxSpec, SpecField, Timeout};
+use ringfence_core::{
+    Backend, Claimant, Clock, Error, GuestPath, Lease, OutputLimit, Result, SandboxSpec, SpecField, Timeout,
+};
 
 use crate::inputs::{Input, InputList, InputSource};
 
@@ -24,12 +27,13 @@ pub const DEFAULT_MAX_EXPORT_BYTES: u64 = 1 << 30;
 /// The longest prefix: with `_list_directory` a tool name has at most 64 characters, which is what model interfaces take.
 pub const MAX_PREFIX_BYTES: usize = 64 - "_list_directory".len();
 
-/// How to build a [`Toolset`](crate::Toolset). Setters only collect; [`Toolset::new`](crate::Toolset::new) checks.
+/// How to build a [`Toolset`](crate::Toolset), or with [`Self::attached`] an [`AttachedToolset`](crate::AttachedToolset). Setters
+/// only collect; building checks.
 ///
 /// Line and byte caps are whole numbers by type, so that no fraction can round to a cap of 0 (TC-15 done right).
 #[derive(Clone, Default)]
-pub struct ToolsetConfig {
-    pub(crate) spec: SandboxSpec,
+pub struct ToolsetConfig<M = OwnSandbox> {
+    pub(crate) mode: M,
     pub(crate) prefix: String,
     default_command_timeout_seconds: Option<f64>,
     max_command_timeout_seconds: Option<f64>,
@@ -37,9 +41,24 @@ pub struct ToolsetConfig {
     max_output_bytes: Option<usize>,
     max_read_bytes: Option<u64>,
     max_export_bytes: Option<u64>,
-    pub(crate) inputs: InputList,
     pub(crate) secrets: Vec<Vec<u8>>,
     pub(crate) public_env: Vec<String>,
+}
+
+/// The part of a [`ToolsetConfig`] for runs that create and destroy a sandbox of their own.
+#[derive(Debug, Clone, Default)]
+pub struct OwnSandbox {
+    pub(crate) spec: SandboxSpec,
+    pub(crate) inputs: InputList,
+}
+
+/// The part of a [`ToolsetConfig`] for runs in a sandbox of someone else, who decided what it guarantees, put in what it needs and
+/// takes out what is wanted: there is no spec, there are no inputs and no exports.
+#[derive(Debug, Clone)]
+pub struct AttachedSandbox {
+    pub(crate) claimant: Claimant,
+    pub(crate) lease: Lease,
+    pub(crate) clock: Clock,
 }
 
 impl ToolsetConfig {
@@ -49,11 +68,101 @@ impl ToolsetConfig {
         Self::default()
     }
 
+    /// Returns the configuration with all defaults for a sandbox of someone else, claimed by `claimant`.
+    #[must_use]
+    pub fn attached(claimant: Claimant) -> ToolsetConfig<AttachedSandbox> {
+        let mode = AttachedSandbox { claimant, lease: Lease::default(), clock: Clock::default() };
+        ToolsetConfig::with_mode(mode)
+    }
+
     /// Sets what the sandbox must guarantee. Always a concrete spec: the default is the closed one (SP-05).
     #[must_use]
     pub fn spec(mut self, spec: SandboxSpec) -> Self {
-        self.spec = spec;
+        self.mode.spec = spec;
         self
+    }
+
+    /// Adds a file, which is no program, or an empty directory that every sandbox gets before the first call reaches it, also one
+    /// that replaces a lost sandbox.
+    #[must_use]
+    pub fn input(self, source: InputSource, destination: GuestPath) -> Self {
+        self.inputs([Input { source, destination, executable: false }])
+    }
+
+    /// Adds inputs as [`Self::input`] does, programs included. They are staged as [`stage`](crate::stage) says.
+    #[must_use]
+    pub fn inputs(mut self, inputs: impl IntoIterator<Item = Input>) -> Self {
+        self.mode.inputs.fixed.extend(inputs);
+        self
+    }
+
+    /// Adds the inputs that `find` returns when a sandbox is created, each time anew: files come and go while a server lives.
+    /// Called where it may block. An error keeps the sandbox from being created.
+    #[must_use]
+    pub fn inputs_found_by(mut self, find: impl Fn() -> Result<Vec<Input>> + Send + Sync + 'static) -> Self {
+        self.mode.inputs.finders.push(Arc::new(find));
+        self
+    }
+
+    /// Checks everything in the order of TC-14.
+    pub(crate) fn bounds(&self) -> Result<Bounds> {
+        let bounds = self.shared_bounds()?;
+        if self.mode.spec.owner().is_some() {
+            return Err(Error::refused(
+                "",
+                SpecField::Owner,
+                "a toolset that provisions its own sandbox destroys it before anyone could attach",
+            )
+            .hint("drop the owner, or create the sandbox outside and attach to it"));
+        }
+        Ok(bounds)
+    }
+}
+
+impl ToolsetConfig<AttachedSandbox> {
+    /// Sets for how long a claim keeps others out when its holder is not heard of; it is renewed every third of that while a session
+    /// is open. Unset, it is 5 minutes.
+    #[must_use]
+    pub fn lease(mut self, lease: Lease) -> Self {
+        self.mode.lease = lease;
+        self
+    }
+
+    /// Sets where the time of day comes from, by which leases run out and sandboxes end. Unset, it is the system's clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.mode.clock = clock;
+        self
+    }
+
+    /// Checks everything in the order of TC-14.
+    pub(crate) fn bounds(&self, backend: &dyn Backend) -> Result<Bounds> {
+        let bounds = self.shared_bounds()?;
+        if backend.attachable().is_none() {
+            return Err(refused(
+                "backend",
+                format!("{} is not attachable: no other process can use its sandboxes", backend.name()),
+            )
+            .hint("use a backend that can be attached to, such as local, or let the toolset create a sandbox of its own"));
+        }
+        Ok(bounds)
+    }
+}
+
+impl<M> ToolsetConfig<M> {
+    fn with_mode(mode: M) -> Self {
+        Self {
+            mode,
+            prefix: String::new(),
+            default_command_timeout_seconds: None,
+            max_command_timeout_seconds: None,
+            max_output_lines: None,
+            max_output_bytes: None,
+            max_read_bytes: None,
+            max_export_bytes: None,
+            secrets: Vec::new(),
+            public_env: Vec::new(),
+        }
     }
 
     /// Sets the prefix of all four tool names, joined by `_` (TP-01). Empty means none.
@@ -109,29 +218,8 @@ impl ToolsetConfig {
         self
     }
 
-    /// Adds a file, which is no program, or an empty directory that every sandbox gets before the first call reaches it, also one
-    /// that replaces a lost sandbox.
-    #[must_use]
-    pub fn input(self, source: InputSource, destination: GuestPath) -> Self {
-        self.inputs([Input { source, destination, executable: false }])
-    }
-
-    /// Adds inputs as [`Self::input`] does, programs included. They are staged as [`stage`](crate::stage) says.
-    #[must_use]
-    pub fn inputs(mut self, inputs: impl IntoIterator<Item = Input>) -> Self {
-        self.inputs.fixed.extend(inputs);
-        self
-    }
-
-    /// Adds the inputs that `find` returns when a sandbox is created, each time anew: files come and go while a server lives.
-    /// Called where it may block. An error keeps the sandbox from being created.
-    #[must_use]
-    pub fn inputs_found_by(mut self, find: impl Fn() -> Result<Vec<Input>> + Send + Sync + 'static) -> Self {
-        self.inputs.finders.push(Arc::new(find));
-        self
-    }
-
-    /// Registers a secret of any length that the model must not read, besides the values of the spec's environment.
+    /// Registers a secret of any length that the model must not read, besides the values of the spec's environment: of an attached
+    /// sandbox, the one it was created with.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secrets.push(secret.into());
@@ -145,8 +233,8 @@ impl ToolsetConfig {
         self
     }
 
-    /// Checks everything in the order of TC-14.
-    pub(crate) fn bounds(&self) -> Result<Bounds> {
+    /// Checks what does not depend on whose sandbox it is.
+    fn shared_bounds(&self) -> Result<Bounds> {
         // An explicit default is checked before it is compared; an unset one follows the maximum (TC-03).
         let default = self
             .default_command_timeout_seconds
@@ -182,15 +270,6 @@ impl ToolsetConfig {
             ));
         }
         check_prefix(&self.prefix)?;
-        // Attach and owner checks go here, before the exports (TC-06 to TC-13), when those exist.
-        if self.spec.owner().is_some() {
-            return Err(Error::refused(
-                "",
-                SpecField::Owner,
-                "a toolset that provisions its own sandbox destroys it before anyone could attach",
-            )
-            .hint("drop the owner, or create the sandbox outside and attach to it"));
-        }
         Ok(Bounds {
             default_timeout: default,
             max_timeout: maximum,
@@ -203,10 +282,10 @@ impl ToolsetConfig {
 }
 
 /// Shows what is set, but no secret.
-impl fmt::Debug for ToolsetConfig {
+impl<M: fmt::Debug> fmt::Debug for ToolsetConfig<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolsetConfig")
-            .field("spec", &self.spec)
+            .field("mode", &self.mode)
             .field("prefix", &self.prefix)
             .field("default_command_timeout_seconds", &self.default_command_timeout_seconds)
             .field("max_command_timeout_seconds", &self.max_command_timeout_seconds)
@@ -214,7 +293,6 @@ impl fmt::Debug for ToolsetConfig {
             .field("max_output_bytes", &self.max_output_bytes)
             .field("max_read_bytes", &self.max_read_bytes)
             .field("max_export_bytes", &self.max_export_bytes)
-            .field("inputs", &self.inputs)
             .field("secrets", &self.secrets.len())
             .field("public_env", &self.public_env)
             .finish()

@@ -2,7 +2,8 @@
 //!
 //! A [`Toolset`] is a checked [`ToolsetConfig`] over any [`Backend`](ringfence_core::Backend). Its
 //! [`definitions`](Toolset::definitions) are what a model is offered; a [`Session`] is one run: it provisions a sandbox at
-//! the first call, shares it among all calls, and destroys it at the end whatever happened.
+//! the first call, shares it among all calls, and destroys it at the end whatever happened. An [`AttachedToolset`] works in a sandbox
+//! of someone else instead, which it claims and gives back.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,17 +28,22 @@
 //! All text that a model reads is made here, and only here: wording, rendering, cutting, masking of secrets. This crate
 //! knows no concrete backend and reads nothing of its surroundings but the input files it is told to stage.
 //!
-//! Attaching to a sandbox of someone else and exporting files are not offered yet.
+//! Exporting files is not offered yet.
 
 mod arguments;
+mod attach;
+mod attached_note;
 mod blocking;
 mod budget;
 mod config;
 mod definition;
+mod hold;
 mod inputs;
+mod kit;
 mod mask;
 mod network_note;
 mod outcome;
+mod place;
 mod provision;
 mod session;
 mod text;
@@ -45,11 +51,12 @@ mod tools;
 mod toolset;
 mod watch;
 
+pub use attach::AttachedToolset;
 pub use blocking::BlockingSession;
 pub use config::{
-    Bounds, DEFAULT_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_EXPORT_BYTES,
-    DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_OUTPUT_LINES, DEFAULT_MAX_READ_BYTES, MAX_PREFIX_BYTES,
-    ToolsetConfig,
+    AttachedSandbox, Bounds, DEFAULT_COMMAND_TIMEOUT_SECONDS, DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS,
+    DEFAULT_MAX_EXPORT_BYTES, DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_OUTPUT_LINES, DEFAULT_MAX_READ_BYTES,
+    MAX_PREFIX_BYTES, OwnSandbox, ToolsetConfig,
 };
 pub use definition::{CodeSurface, MAX_CORRECTIONS, Tool, ToolDefinition};
 pub use inputs::{Input, InputSource, MAX_INPUT_BYTES, stage};

@@ -23,7 +23,8 @@ const MANUAL_CLEANUP: &str = "it may still exist; remove it by hand with the bac
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) id: SandboxId,
-    pub(crate) statement: EnforcementStatement,
+    /// What is enforced; of an attached one as far as its backend says.
+    pub(crate) statement: Option<EnforcementStatement>,
     /// Set once somebody learned that the sandbox is gone; it is not used or destroyed again (LC-19).
     lost: AtomicBool,
     created: Instant,
@@ -32,6 +33,15 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    pub(crate) fn new(
+        id: SandboxId,
+        statement: Option<EnforcementStatement>,
+        created: Instant,
+        runtime: Handle,
+    ) -> Self {
+        Self { id, statement, lost: AtomicBool::new(false), created, runtime }
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
@@ -267,12 +277,11 @@ struct Publisher {
 
 impl Publisher {
     /// Makes a sandbox the standing one. Returns it when the session was closed meanwhile.
-    fn ready(&mut self, live: Live) -> Result<(), Live> {
+    fn ready(&mut self, live: Arc<Live>) -> Result<(), Arc<Live>> {
         let mut state = self.shared.lock();
         if state.closed {
             return Err(live);
         }
-        let live = Arc::new(live);
         state.standing = Standing::Ready(Arc::clone(&live));
         if let Some(sender) = self.sender.take() {
             sender.send_replace(Some(Ok(live)));
@@ -366,14 +375,8 @@ async fn create(shared: Arc<Shared>, mut publisher: Publisher, runtime: Handle) 
     };
     let failure = match staged {
         Ok(()) => {
-            let live = Live {
-                id: created.id.clone(),
-                statement: created.statement,
-                lost: AtomicBool::new(false),
-                created: requested,
-                runtime,
-            };
-            match publisher.ready(live) {
+            let live = Live::new(created.id.clone(), Some(created.statement), requested, runtime);
+            match publisher.ready(Arc::new(live)) {
                 Ok(()) => {
                     left_behind.disarm();
                     return;

@@ -1,38 +1,41 @@
 //! One run of an agent: its sandbox, its calls, its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ringfence_core::{EnforcementStatement, Error, ErrorKind, Result, SandboxId};
 use serde_json::Value;
 
 use crate::budget::CorrectionBudget;
-use crate::definition::{MAX_CORRECTIONS, Tool};
+use crate::definition::{MAX_CORRECTIONS, Tool, ToolDefinition};
+use crate::kit::Kit;
 use crate::outcome::{Correction, ToolError, ToolOutput};
-use crate::provision::{Live, Provisioner};
+use crate::place::Place;
+use crate::provision::Live;
 use crate::text::{general_number, quoted_path};
 use crate::tools::list_directory::ListDirectory;
 use crate::tools::read_file::{self, ReadFile};
 use crate::tools::run_command::RunCommand;
 use crate::tools::write_file::WriteFile;
-use crate::toolset::Toolset;
 use crate::watch::Watch;
 
-/// An open run of a [`Toolset`]: nothing is provisioned until the first call, all calls share one sandbox, and
-/// [`Self::close`] destroys it (LC-01 to LC-03).
+/// An open run of a [`Toolset`](crate::Toolset): nothing is provisioned until the first call, all calls share one sandbox, and
+/// [`Self::close`] destroys it (LC-01 to LC-03). Or one of an [`AttachedToolset`](crate::AttachedToolset): the sandbox is held already,
+/// and [`Self::close`] gives it back (AT-12, AT-14).
 ///
 /// Calls may be made from several tasks, threads and runtimes at once. They take effect one at a time, in the order in
 /// which they were first polled; waiting holds no thread, and a call that is dropped gives up its turn (CM-02). Dropping
 /// a call while its command runs ends the command; dropping it while the sandbox is being created does not, but the
 /// sandbox is destroyed with the session.
 ///
-/// A session dropped without being closed destroys its sandbox in the background: on the current tokio runtime, else on
-/// the one that created it. If that runtime ends first, the sandbox is left to the backend's own clean-up and a warning
-/// that names it is logged. Close sessions.
+/// A session dropped without being closed destroys its sandbox, or gives it back, in the background: on the current tokio runtime,
+/// else on the one that created it or attached to it. If that runtime ends first, the sandbox is left to the backend's own clean-up, or
+/// to the end of the lease, and a warning that names it is logged. Close sessions.
 #[derive(Debug)]
 pub struct Session {
-    toolset: Toolset,
-    provisioner: Provisioner,
-    turn: tokio::sync::Mutex<()>,
+    kit: Arc<Kit>,
+    place: Place,
+    turn: Arc<tokio::sync::Mutex<()>>,
     budget: Mutex<CorrectionBudget>,
 }
 
@@ -97,9 +100,15 @@ impl From<Error> for Failure {
 }
 
 impl Session {
-    pub(crate) fn new(toolset: Toolset) -> Self {
-        let provisioner = toolset.provisioner();
-        Self { toolset, provisioner, turn: tokio::sync::Mutex::default(), budget: Mutex::default() }
+    pub(crate) fn new(kit: Arc<Kit>, place: Place) -> Self {
+        Self { kit, place, turn: Arc::default(), budget: Mutex::default() }
+    }
+
+    /// Returns the four tools as this run offers them, the same bytes until it is closed (TD-18). In a sandbox of the run's own they
+    /// are those of the toolset; in an attached one they say what it was like when it was claimed (AT-17 to AT-19).
+    #[must_use]
+    pub fn definitions(&self) -> &[ToolDefinition] {
+        &self.kit.definitions
     }
 
     /// Calls a tool by its full name, with its arguments as the model wrote them.
@@ -120,13 +129,13 @@ impl Session {
         arguments: &Value,
         options: CallOptions,
     ) -> Result<ToolOutput, ToolError> {
-        let Some(tool) = self.toolset.tool_named(name) else {
-            let known = self.toolset.definitions().iter().map(|definition| definition.name.clone()).collect();
-            let name = self.toolset.masker().text(name).into_owned();
+        let Some(tool) = self.kit.tool_named(name) else {
+            let known = self.kit.definitions.iter().map(|definition| definition.name.clone()).collect();
+            let name = self.kit.masker.text(name).into_owned();
             return Err(ToolError::UnknownTool { name, known });
         };
-        if self.provisioner.is_closed() {
-            return Err(ToolError::Terminal(self.provisioner.not_open()));
+        if let Some(fault) = self.place.fault() {
+            return Err(ToolError::Terminal(fault));
         }
         let result = match self.parse(tool, arguments) {
             Ok(call) => self.perform(name, tool, call, options.watch.as_ref()).await,
@@ -135,33 +144,30 @@ impl Session {
         self.settle(name, tool, &options, result)
     }
 
-    /// Provisions the sandbox now instead of at the first call, and returns its handle.
+    /// Provisions the sandbox now instead of at the first call, and returns its handle. An attached one stands already.
     ///
     /// # Errors
     /// What kept it from being provisioned; always terminal (LC-10).
     pub async fn prepare(&self) -> Result<SandboxId> {
-        let attempt = self.provisioner.acquire()?;
-        let live =
-            self.provisioner.wait(attempt).await.map_err(|error| self.toolset.masker().error(error))?;
+        let attempt = self.place.acquire()?;
+        let live = self.place.wait(attempt).await.map_err(|error| self.kit.masker.error(error))?;
         Ok(live.id.clone())
     }
 
-    /// Returns the handle of the sandbox that stands now, if any.
+    /// Returns the handle of the sandbox that stands now, if any; of an attached one, as its holder names it.
     #[must_use]
     pub fn sandbox(&self) -> Option<SandboxId> {
-        self.provisioner.current().map(|live| live.id.clone())
+        self.place.current().map(|live| live.id.clone())
     }
 
-    /// Returns what is enforced on the sandbox that stands now, if any.
+    /// Returns what is enforced on the sandbox that stands now, if any; of an attached one, if its backend says.
     #[must_use]
     pub fn statement(&self) -> Option<EnforcementStatement> {
-        self.provisioner.current().map(|live| live.statement.clone())
+        self.place.current().and_then(|live| live.statement.clone())
     }
 
-    /// Returns the toolset this session runs.
-    #[must_use]
-    pub fn toolset(&self) -> &Toolset {
-        &self.toolset
+    pub(crate) fn backend_name(&self) -> &str {
+        self.kit.backend.name()
     }
 
     /// Returns the failures in a row of a tool (ER-06).
@@ -170,17 +176,21 @@ impl Session {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner).failures(tool)
     }
 
-    /// Destroys the sandbox, if there is one, and waits for that. Calls that are waiting fail, and so do later ones
-    /// (LC-09, LC-14). Never fails: a sandbox that could not be destroyed is named in a warning of the log (LC-04). May be
-    /// called more than once; dropping the future does not stop the destruction.
+    /// Destroys the sandbox, if there is one, and waits for that; an attached one is given back instead, after the command that runs in
+    /// it was ended. Calls that are waiting fail, and so do later ones (LC-09, LC-14). Never fails: a sandbox that could not be destroyed
+    /// or given back is named in a warning of the log (LC-04, AT-15). May be called more than once; dropping the future does not stop
+    /// what it began.
     pub async fn close(&self) {
-        self.provisioner.close().await;
+        match &self.place {
+            Place::Own(provisioner) => provisioner.close().await,
+            Place::Attached(hold) => hold.close(&self.turn).await,
+        }
     }
 
     fn parse(&self, tool: Tool, arguments: &Value) -> Result<Call, String> {
         let parse = |arguments: &Value| {
             Ok(match tool {
-                Tool::RunCommand => Call::RunCommand(RunCommand::parse(arguments, self.toolset.bounds())?),
+                Tool::RunCommand => Call::RunCommand(RunCommand::parse(arguments, &self.kit.bounds)?),
                 Tool::ReadFile => Call::ReadFile(ReadFile::parse(arguments)?),
                 Tool::WriteFile => Call::WriteFile(WriteFile::parse(arguments)?),
                 Tool::ListDirectory => Call::ListDirectory(ListDirectory::parse(arguments)?),
@@ -189,7 +199,7 @@ impl Session {
         parse(arguments).map_err(|faults: String| {
             // A fault repeats the beginning of a bad value. Masked first, it cannot end in half a secret (MK-01).
             let mut masked = arguments.clone();
-            self.toolset.masker().json(&mut masked);
+            self.kit.masker.json(&mut masked);
             parse(&masked).err().unwrap_or(faults)
         })
     }
@@ -202,23 +212,32 @@ impl Session {
         watch: Option<&Watch>,
     ) -> Result<ToolOutput, Failure> {
         // Taken on arrival: whoever waits for a creation shares its outcome, good or bad (LC-21).
-        let mut attempt = self.provisioner.acquire()?;
+        let mut attempt = self.place.acquire()?;
         let _turn = self.turn.lock().await;
         let live = loop {
-            let live = self.provisioner.wait(attempt).await?;
-            if self.provisioner.is_closed() {
-                return Err(self.provisioner.not_open().into());
+            let live = self.place.wait(attempt).await?;
+            if let Some(fault) = self.place.fault() {
+                return Err(fault.into());
             }
             // The call before this one may have lost the sandbox.
             if !live.is_lost() {
                 break live;
             }
-            attempt = self.provisioner.acquire()?;
+            attempt = self.place.acquire()?;
         };
-        let result = self.execute(name, tool, &call, watch, &live).await;
-        if self.provisioner.is_closed() && matches!(&result, Err(Failure::Correctable(_))) {
+        let result = match &self.place {
+            Place::Own(_) => self.execute(name, tool, &call, None, watch, &live).await,
+            Place::Attached(hold) => tokio::select! {
+                biased;
+                over = hold.interrupted() => Err(Failure::Terminal(over)),
+                result = self.execute(name, tool, &call, hold.left(), watch, &live) => result,
+            },
+        };
+        if matches!(&result, Err(Failure::Correctable(_)))
+            && let Some(fault) = self.place.fault()
+        {
             // Closing took the sandbox away under the call; nobody is left to correct anything.
-            return Err(self.provisioner.not_open().into());
+            return Err(fault.into());
         }
         result
     }
@@ -228,14 +247,14 @@ impl Session {
         name: &str,
         tool: Tool,
         call: &Call,
+        left: Option<Duration>,
         watch: Option<&Watch>,
         live: &Arc<Live>,
     ) -> Result<ToolOutput, Failure> {
-        let toolset = &self.toolset;
-        let (backend, bounds, masker) = (toolset.backend(), toolset.bounds(), toolset.masker());
-        let prefix = toolset.tool_prefix();
+        let Kit { backend, spec, bounds, masker, tool_prefix: prefix, .. } = &*self.kit;
         match call {
             Call::RunCommand(call) => {
+                let call = call.within(left)?;
                 let mut request = call.request(bounds, masker)?;
                 request.observer = watch.map(|watch| watch.start(masker));
                 let result = backend
@@ -243,13 +262,16 @@ impl Session {
                     .await
                     .map_err(|error| self.failure(name, tool, None, error, live))?;
                 if result.sandbox_lost {
-                    self.provisioner.lost(live);
-                    if self.provisioner.is_closed() {
+                    match &self.place {
+                        Place::Own(provisioner) => provisioner.lost(live),
+                        Place::Attached(hold) => return Err(hold.ended().into()),
+                    }
+                    if let Some(fault) = self.place.fault() {
                         // Nobody lost it: closing took it away, and there is no next call.
-                        return Err(self.provisioner.not_open().into());
+                        return Err(fault.into());
                     }
                 }
-                Ok(call.render(&result, toolset.spec(), live.outlived(toolset.spec()), bounds, masker)?)
+                Ok(call.render(&result, spec, live.outlived(spec), bounds, masker)?)
             }
             Call::ReadFile(call) => {
                 let content = backend
@@ -277,11 +299,18 @@ impl Session {
 
     /// Decides what a backend's error means for the run.
     fn failure(&self, name: &str, tool: Tool, path: Option<&str>, error: Error, live: &Arc<Live>) -> Failure {
-        if *error.kind() == ErrorKind::SandboxLost {
+        if let Place::Attached(hold) = &self.place
+            && let Some(over) = hold.over(error.kind())
+        {
+            return Failure::Terminal(over.source(error));
+        }
+        if let Place::Own(provisioner) = &self.place
+            && *error.kind() == ErrorKind::SandboxLost
+        {
             // Learned from whatever operation, the handle is dead: forget it, say so, and go on in a new sandbox as after
             // a lost command (ER-08 done right). The backend's hint is for whoever can create a sandbox; a model cannot.
-            self.provisioner.lost(live);
-            let why = match live.outlived(self.toolset.spec()) {
+            provisioner.lost(live);
+            let why = match live.outlived(&self.kit.spec) {
                 Some(lifetime) => {
                     format!("the sandbox's lifetime of {} s was over", general_number(lifetime.as_secs_f64()))
                 }
@@ -295,8 +324,8 @@ impl Session {
         if error.is_terminal() {
             return Failure::Terminal(error);
         }
-        let prefix = self.toolset.tool_prefix();
-        let shown_path = || quoted_path(&self.toolset.masker().text(path.unwrap_or_default()));
+        let prefix = &self.kit.tool_prefix;
+        let shown_path = || quoted_path(&self.kit.masker.text(path.unwrap_or_default()));
         // The backend's hints do not know what the tools are called here.
         let advice = match error.kind() {
             ErrorKind::FileTooLarge { size_bytes, limit_bytes } => {
@@ -325,7 +354,7 @@ impl Session {
         options: &CallOptions,
         result: Result<ToolOutput, Failure>,
     ) -> Result<ToolOutput, ToolError> {
-        let masker = self.toolset.masker();
+        let masker = &self.kit.masker;
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(mut output) => {
@@ -344,7 +373,7 @@ impl Session {
                 Err(ToolError::Terminal(
                     Error::new(
                         ErrorKind::Unexpected,
-                        self.toolset.backend().name(),
+                        self.kit.backend.name(),
                         "call a tool",
                         format!("{name} failed {failures} times in a row, the last time: {text}"),
                     )

@@ -6,14 +6,17 @@ use ringfence_core::{Backend, Plan, Result, SandboxSpec};
 
 use crate::blocking::BlockingSession;
 use crate::config::{Bounds, ToolsetConfig};
-use crate::definition::{MAX_CORRECTIONS, Tool, ToolDefinition};
+use crate::definition::ToolDefinition;
+use crate::kit::{self, Kit, Whose};
 use crate::mask::Masker;
+use crate::place::Place;
 use crate::provision::Provisioner;
 use crate::session::Session;
-use crate::tools::{Setting, list_directory, read_file, run_command, write_file};
 
 /// A checked configuration and a shared backend. Cheap to clone; clones share the backend and never a sandbox, which
 /// belongs to a [`Session`] (LC-06, TC-17).
+///
+/// For a sandbox that somebody else created there is [`AttachedToolset`](crate::AttachedToolset).
 #[derive(Debug, Clone)]
 pub struct Toolset {
     inner: Arc<Inner>,
@@ -21,13 +24,8 @@ pub struct Toolset {
 
 #[derive(Debug)]
 struct Inner {
-    backend: Arc<dyn Backend>,
     config: ToolsetConfig,
-    bounds: Bounds,
-    masker: Arc<Masker>,
-    /// The prefix with its `_`, or nothing.
-    tool_prefix: String,
-    definitions: Vec<ToolDefinition>,
+    kit: Arc<Kit>,
 }
 
 impl Toolset {
@@ -42,39 +40,23 @@ impl Toolset {
     /// fault in the order of TC-14.
     pub fn new(backend: Arc<dyn Backend>, config: ToolsetConfig) -> Result<Self> {
         let bounds = config.bounds()?;
-        let masker =
-            Masker::new(config.spec.env(), &config.public_env, config.secrets.iter().map(Vec::as_slice));
-        let tool_prefix =
-            if config.prefix.is_empty() { String::new() } else { format!("{}_", config.prefix) };
-        let capabilities = backend.capabilities();
-        let setting = Setting {
-            spec: &config.spec,
-            capabilities: &capabilities,
-            bounds: &bounds,
-            prefix: &tool_prefix,
-            masks: !masker.is_empty(),
-            has_inputs: !config.inputs.is_empty(),
-        };
-        // Made once, so that they are the same bytes at every step (TD-18).
-        let definitions = Tool::ALL.into_iter().map(|tool| define(tool, setting)).collect();
-        let masker = Arc::new(masker);
-        Ok(Self { inner: Arc::new(Inner { backend, config, bounds, masker, tool_prefix, definitions }) })
+        let spec = config.mode.spec.clone();
+        let masker = Masker::new(spec.env(), &config.public_env, config.secrets.iter().map(Vec::as_slice));
+        let whose = Whose::Own { has_inputs: !config.mode.inputs.is_empty() };
+        let kit = Arc::new(Kit::new(backend, spec, bounds, masker, &config.prefix, &whose));
+        Ok(Self { inner: Arc::new(Inner { config, kit }) })
     }
 
     /// Returns the four tools in the order in which they are offered (TD-01).
     #[must_use]
     pub fn definitions(&self) -> &[ToolDefinition] {
-        &self.inner.definitions
+        &self.inner.kit.definitions
     }
 
     /// Returns the identity `sandbox-<backend>`, with a prefix `sandbox-<backend>-<prefix>` (TC-18).
     #[must_use]
     pub fn identity(&self) -> String {
-        let backend = self.inner.backend.name();
-        match self.inner.config.prefix.as_str() {
-            "" => format!("sandbox-{backend}"),
-            prefix => format!("sandbox-{backend}-{prefix}"),
-        }
+        kit::identity(&*self.inner.kit.backend, &self.inner.config.prefix)
     }
 
     /// Asks the backend, without I/O, whether it would take the spec.
@@ -82,13 +64,20 @@ impl Toolset {
     /// # Errors
     /// The backend's refusal, naming the field.
     pub fn judge(&self) -> Result<Plan> {
-        self.inner.backend.judge(&self.inner.config.spec)
+        self.inner.kit.backend.judge(self.spec())
     }
 
     /// Opens a run. Provisions nothing (LC-01). May be done any number of times, at once or in turn (LC-05).
     #[must_use]
     pub fn open(&self) -> Session {
-        Session::new(self.clone())
+        let kit = &self.inner.kit;
+        let provisioner = Provisioner::new(
+            Arc::clone(&kit.backend),
+            kit.spec.clone(),
+            self.inner.config.mode.inputs.clone(),
+            Arc::clone(&kit.masker),
+        );
+        Session::new(Arc::clone(kit), Place::Own(provisioner))
     }
 
     /// Opens a run for code that is not asynchronous (LC-15).
@@ -96,87 +85,25 @@ impl Toolset {
     /// # Errors
     /// No thread could be started.
     pub fn open_blocking(&self) -> Result<BlockingSession> {
-        BlockingSession::new(self)
+        let toolset = self.clone();
+        BlockingSession::open(self.backend().name(), async move { Ok(toolset.open()) })
     }
 
     /// Returns the backend.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
-        &self.inner.backend
+        &self.inner.kit.backend
     }
 
     /// Returns the spec of every sandbox.
     #[must_use]
     pub fn spec(&self) -> &SandboxSpec {
-        &self.inner.config.spec
+        &self.inner.kit.spec
     }
 
     /// Returns the checked bounds.
     #[must_use]
     pub fn bounds(&self) -> &Bounds {
-        &self.inner.bounds
-    }
-
-    pub(crate) fn masker(&self) -> &Arc<Masker> {
-        &self.inner.masker
-    }
-
-    pub(crate) fn tool_prefix(&self) -> &str {
-        &self.inner.tool_prefix
-    }
-
-    pub(crate) fn tool_named(&self, name: &str) -> Option<Tool> {
-        self.inner.definitions.iter().find(|definition| definition.name == name).map(|d| d.tool)
-    }
-
-    pub(crate) fn provisioner(&self) -> Provisioner {
-        let inner = &self.inner;
-        Provisioner::new(
-            Arc::clone(&inner.backend),
-            inner.config.spec.clone(),
-            inner.config.inputs.clone(),
-            Arc::clone(&inner.masker),
-        )
-    }
-}
-
-fn define(tool: Tool, setting: Setting<'_>) -> ToolDefinition {
-    let (title, description, input_schema, output_schema) = match tool {
-        Tool::RunCommand => (
-            run_command::TITLE,
-            run_command::description(setting),
-            run_command::input_schema(),
-            run_command::output_schema(),
-        ),
-        Tool::ReadFile => (
-            read_file::TITLE,
-            read_file::description(setting),
-            read_file::input_schema(),
-            read_file::output_schema(),
-        ),
-        Tool::WriteFile => (
-            write_file::TITLE,
-            write_file::DESCRIPTION.to_owned(),
-            write_file::input_schema(),
-            write_file::output_schema(),
-        ),
-        Tool::ListDirectory => (
-            list_directory::TITLE,
-            list_directory::description(setting),
-            list_directory::input_schema(),
-            list_directory::output_schema(),
-        ),
-    };
-    ToolDefinition {
-        tool,
-        name: format!("{}{tool}", setting.prefix),
-        title,
-        description,
-        input_schema,
-        output_schema,
-        sequential: true,
-        max_corrections: MAX_CORRECTIONS,
-        read_only: matches!(tool, Tool::ReadFile | Tool::ListDirectory),
-        code_surface: (tool == Tool::RunCommand).then_some(run_command::CODE_SURFACE),
+        &self.inner.kit.bounds
     }
 }

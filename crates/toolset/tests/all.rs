@@ -4,6 +4,7 @@
 
 mod suite {
     mod arguments;
+    mod attach;
     mod construction;
     mod corrections;
     mod definitions;

@@ -27,7 +27,7 @@ impl Attachable for RecordingBackend {
         let (now, wall) = (Instant::now(), self.clock().now());
         let mut state = self.state();
         state.check(Operation::Tags)?;
-        let found = self.reach(&mut state, "read the tags", sandbox)?;
+        let found = self.look(&mut state, "read the tags", sandbox)?;
         Ok(found.tagged(now, wall))
     }
 
@@ -35,7 +35,7 @@ impl Attachable for RecordingBackend {
         let mut state = self.state();
         state.check(Operation::SetTags)?;
         let mut rival = state.rival.take();
-        let found = self.reach(&mut state, SET_TAGS, sandbox)?;
+        let found = self.look(&mut state, SET_TAGS, sandbox)?;
         if let Some(rival) = &mut rival
             && rival(&mut found.tagged.tags)
         {
@@ -72,7 +72,8 @@ impl Attachable for RecordingBackend {
     async fn inspect(&self, sandbox: &SandboxId) -> Result<Inspection> {
         let (now, wall) = (Instant::now(), self.clock().now());
         let mut state = self.state();
-        let found = self.reach(&mut state, "inspect the sandbox", sandbox)?;
+        state.check(Operation::Inspect)?;
+        let found = self.look(&mut state, "inspect the sandbox", sandbox)?;
         Ok(Inspection {
             info: found.info(sandbox, now, wall),
             spec: found.spec.clone(),
@@ -84,7 +85,7 @@ impl Attachable for RecordingBackend {
 
     async fn renew(&self, sandbox: &SandboxId, lifetime: Option<Duration>) -> Result<Duration> {
         let mut state = self.state();
-        let found = self.reach(&mut state, "renew the sandbox", sandbox)?;
+        let found = self.look(&mut state, "renew the sandbox", sandbox)?;
         found.renew(lifetime, Instant::now()).ok_or_else(|| {
             let fault = "the sandbox has no lifetime, and none was given";
             Error::new(ErrorKind::InvalidArgument, &self.name, "renew the sandbox", fault)

@@ -117,7 +117,7 @@ impl Backend for RecordingBackend {
     async fn unpark(&self, sandbox: &SandboxId) -> Result<()> {
         let mut state = self.state();
         state.check(Operation::Unpark)?;
-        self.reach(&mut state, "unpark the sandbox", sandbox)?.start(Instant::now());
+        self.look(&mut state, "unpark the sandbox", sandbox)?.start(Instant::now());
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Backend for RecordingBackend {
         let mut state = self.state();
         state.destroyed.push(sandbox.clone());
         state.check(Operation::Destroy)?;
-        match self.reach(&mut state, "destroy the sandbox", sandbox) {
+        match self.look(&mut state, "destroy the sandbox", sandbox) {
             Err(error) if *error.kind() == ErrorKind::ClaimLost => return Err(error),
             Ok(_) | Err(_) => drop(state.sandboxes.remove(sandbox)),
         }

@@ -104,6 +104,7 @@ async fn every_operation_can_be_told_to_fail_until_it_may_recover() {
         Operation::ExportAfterFirstByte,
         Operation::Destroy,
         Operation::Unpark,
+        Operation::Inspect,
         Operation::Tags,
         Operation::SetTags,
     ] {
@@ -126,6 +127,7 @@ async fn every_operation_can_be_told_to_fail_until_it_may_recover() {
                 }
                 Operation::Destroy => backend.destroy(&sandbox).await.is_err(),
                 Operation::Unpark => backend.unpark(&sandbox).await.is_err(),
+                Operation::Inspect => backend.inspect(&sandbox).await.is_err(),
                 Operation::Tags => backend.tags(&sandbox).await.is_err(),
                 Operation::SetTags => backend.set_tags(&sandbox, 1, &Tags::new()).await.is_err(),
             };

@@ -9,9 +9,10 @@ use ringfence_core::{Capabilities, Error, ErrorKind, GuestPath, Result, SandboxS
 use serde::Serialize;
 
 use crate::config::Bounds;
+use crate::kit::Whose;
 use crate::outcome::ToolOutput;
 
-/// What descriptions and renderings are made from; fixed when the toolset is built (TD-18).
+/// What descriptions are made from; fixed when the toolset is built, or when a sandbox is attached to (TD-18, AT-19).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) spec: &'a SandboxSpec,
@@ -21,8 +22,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) prefix: &'a str,
     /// Whether output is masked.
     pub(crate) masks: bool,
-    /// Whether files of the caller are put into the sandbox.
-    pub(crate) has_inputs: bool,
+    /// Whose sandbox it is.
+    pub(crate) whose: &'a Whose<'a>,
 }
 
 /// Joins the two forms of a result.

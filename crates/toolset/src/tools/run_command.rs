@@ -14,6 +14,7 @@ use super::Setting;
 use crate::arguments::Arguments;
 use crate::config::Bounds;
 use crate::definition::{CodeSurface, schema_of};
+use crate::kit::Whose;
 use crate::mask::Masker;
 use crate::network_note::network_note;
 use crate::outcome::ToolOutput;
@@ -25,6 +26,15 @@ pub(crate) const CODE_SURFACE: CodeSurface = CodeSurface { argument: "command", 
 const NO_OUTPUT: &str = "(no output)";
 const REPLACEMENT_NOTE: &str =
     "[the sandbox was lost: its files and processes are gone, and the next call starts in a new one]";
+
+const SEPARATE: &str = "The sandbox is separate from the machine you are called from and has none of its files, connections, \
+                        credentials or environment variables.";
+const WITH_INPUTS: &str = "The sandbox is separate from the machine you are called from: it has copies of the files it was given, which \
+                           you find in the working directory or where you were told, and no other files, connections, credentials or \
+                           environment variables of that machine. What you change in the copies stays in the sandbox.";
+
+/// The least that a command gets, however soon the sandbox ends (AT-21).
+const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The arguments of `run_command`.
 #[derive(JsonSchema)]
@@ -83,7 +93,15 @@ pub(crate) fn description(setting: Setting<'_>) -> String {
         "" => "the sandbox's shell",
         shell => shell,
     };
-    let directory = match setting.spec.workdir() {
+    let (workdir, surroundings, network) = match setting.whose {
+        Whose::Own { has_inputs } => (
+            setting.spec.workdir(),
+            if *has_inputs { WITH_INPUTS } else { SEPARATE }.to_owned(),
+            network_note(setting.spec.network(), setting.capabilities),
+        ),
+        Whose::Attached(found) => (found.workdir(), found.origin(), found.network(setting.capabilities)),
+    };
+    let directory = match workdir {
         Some(workdir) => {
             let workdir = shown_name(workdir.as_bytes());
             format!("Relative paths start at the working directory {workdir}, as `pwd` shows.")
@@ -96,18 +114,7 @@ pub(crate) fn description(setting: Setting<'_>) -> String {
             "Runs a command with {shell} in the sandbox and returns its standard output, its standard error and, unless \
              it is 0, its exit code. Pipes, redirection, && and globs work."
         ),
-        match setting.has_inputs {
-            false => {
-                "The sandbox is separate from the machine you are called from and has none of its files, connections, \
-                 credentials or environment variables."
-            }
-            true => {
-                "The sandbox is separate from the machine you are called from: it has copies of the files it was given, which you find in \
-                 the working directory or where you were told, and no other files, connections, credentials or environment variables of \
-                 that machine. What you change in the copies stays in the sandbox."
-            }
-        }
-        .to_owned(),
+        surroundings,
         directory,
         "Each command runs in a fresh shell: files stay, but a changed directory, shell variables and functions do not \
          carry over. Standard input is closed, so use flags instead of prompts."
@@ -127,7 +134,10 @@ pub(crate) fn description(setting: Setting<'_>) -> String {
     if setting.masks {
         parts.push(format!("Secret values are shown as {}.", crate::mask::MASK));
     }
-    parts.push(network_note(setting.spec.network(), setting.capabilities));
+    parts.push(network);
+    if let Whose::Attached(found) = setting.whose {
+        parts.push(found.clock());
+    }
     parts.join(" ")
 }
 
@@ -153,6 +163,12 @@ impl RunCommand {
             Some(seconds) => bounded(seconds, bounds.max_timeout)?,
         };
         Ok(Self { command, timeout })
+    }
+
+    /// Shortens the timeout to what is left of the sandbox's life, but not below a second (RC-21, AT-21).
+    pub(crate) fn within(&self, left: Option<Duration>) -> Result<Self> {
+        let most = left.map_or(Timeout::MAX, |left| left.max(LEAST_TIMEOUT));
+        Ok(Self { command: self.command.clone(), timeout: Timeout::new(self.timeout.get().min(most))? })
     }
 
     /// Returns the request, which asks for more of each tail than is shown when a secret might be torn by the cut.

@@ -263,7 +263,7 @@ async fn td_18_the_offer_is_the_same_bytes_at_every_step() {
     let before = serde_json::to_string(first.definitions()).unwrap();
     let run = first.open();
     run.call("run_command", &json!({"command": "ls"})).await.unwrap();
-    let during = serde_json::to_string(run.toolset().definitions()).unwrap();
+    let during = serde_json::to_string(run.definitions()).unwrap();
     run.close().await;
     let again = serde_json::to_string(toolset(&backend, ToolsetConfig::new()).definitions()).unwrap();
     assert_eq!([&during, &again], [&before, &before]);
@@ -281,7 +281,7 @@ async fn structures_have_the_keys_their_schemas_promise() {
     ];
     for (tool, arguments) in calls {
         let structured = run.call(tool, &arguments).await.unwrap().structured;
-        let definitions = run.toolset().definitions();
+        let definitions = run.definitions();
         let schema = &definitions.iter().find(|definition| definition.name == tool).unwrap().output_schema;
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&structured), keys(&schema["properties"]), "{tool}");
