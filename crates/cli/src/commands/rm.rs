@@ -108,7 +108,9 @@ mod tests {
         let id = backend.attachable().unwrap().create_reachable(&spec, Reach::Kept).await.unwrap().id;
         let claimant = claim::Claimant::new("o").unwrap();
         let attachable = backend.attachable().unwrap();
-        claim::claim(attachable, &id, &claimant, claim::Lease::default(), SystemTime::now()).await.unwrap();
+        let _held = claim::claim(attachable, &id, &claimant, claim::Lease::default(), SystemTime::now())
+            .await
+            .unwrap();
         Handle::new(backend.name(), &id).unwrap()
     }
 
