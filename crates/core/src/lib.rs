@@ -38,6 +38,7 @@ pub mod limits;
 pub mod memory;
 pub mod network;
 pub mod output;
+pub mod pool;
 pub mod probe;
 pub mod secret;
 pub mod shell;
@@ -61,6 +62,7 @@ pub use file::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing, file_
 pub use limits::{ByteSize, Cpus, Limits, Pids};
 pub use network::{Allowlist, CidrRange, HostPattern, NetworkPolicy, NetworkStrength};
 pub use output::{OutputLimit, TailBuffer, Timeout};
+pub use pool::Pool;
 pub use probe::{Check, Outcome, ProbeReport};
 pub use secret::Secret;
 pub use spec::{Isolation, SandboxSpec};

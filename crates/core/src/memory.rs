@@ -123,6 +123,7 @@ type Rival = Box<dyn FnMut(&mut Tags) -> bool + Send>;
 
 struct State {
     create_delay: Duration,
+    unpark_delay: Duration,
     command_delay: Duration,
     answer: Answer,
     faults: BTreeMap<Operation, Fault>,
@@ -183,6 +184,7 @@ impl Default for RecordingBackend {
             started: (whole_milliseconds(SystemTime::now()), Instant::now()),
             state: Mutex::new(State {
                 create_delay: Duration::ZERO,
+                unpark_delay: Duration::ZERO,
                 command_delay: Duration::ZERO,
                 answer: Answer::Fixed(CommandResult::exited(0, "out\n", "")),
                 faults: BTreeMap::new(),
@@ -251,6 +253,11 @@ impl RecordingBackend {
     /// Sets how long each creation takes from now on, by tokio's clock.
     pub fn set_create_delay(&self, delay: Duration) {
         self.state().create_delay = delay;
+    }
+
+    /// Sets how long each [`Backend::unpark`](crate::Backend::unpark) takes from now on, by tokio's clock.
+    pub fn set_unpark_delay(&self, delay: Duration) {
+        self.state().unpark_delay = delay;
     }
 
     /// Sets how long each command takes from now on, by tokio's clock; its timeout is not looked at.

@@ -115,6 +115,8 @@ impl Backend for RecordingBackend {
     }
 
     async fn unpark(&self, sandbox: &SandboxId) -> Result<()> {
+        let delay = self.state().unpark_delay;
+        pass(delay).await;
         let mut state = self.state();
         state.check(Operation::Unpark)?;
         self.look(&mut state, "unpark the sandbox", sandbox)?.start(Instant::now());

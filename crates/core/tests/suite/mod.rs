@@ -10,6 +10,7 @@ mod memory;
 mod network;
 mod output;
 mod path;
+mod pool;
 mod spec;
 mod statement;
 mod support;
