@@ -276,7 +276,9 @@ pub fn enforce_fence(
     }
 }
 
-fn lost(backend_name: &str, operation: &'static str, sandbox: &SandboxId) -> Error {
+/// Returns the error of an operation under a claim that is over. For backends that learn it from elsewhere than the tags.
+#[must_use]
+pub fn lost(backend_name: &str, operation: &'static str, sandbox: &SandboxId) -> Error {
     Error::new(
         ErrorKind::ClaimLost,
         backend_name,

@@ -7,21 +7,18 @@ use alloc::vec::Vec;
 use crate::setup::Failure;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::{Errno, file, process, socket};
-use crate::wire::{CgroupAction, CgroupStep};
+use crate::transport;
+use crate::wire::{CgroupAction, CgroupStep, SandboxReply};
 
 /// How often and how long the removal of a cgroup is tried whose last process the kernel is still putting away.
 pub(crate) const REMOVAL_RETRY_MILLIS: u64 = 2;
 const REMOVAL_MILLIS: u64 = 5000;
 
-/// What the owner reads once a destroyed sandbox is gone.
-pub(crate) const GONE: [u8; 1] = [0];
-const GONE_BUT_CGROUP_LEFT: [u8; 1] = [1];
-
 /// A sandbox whose processes are gone and whose cgroups are not yet.
 #[derive(Debug)]
 pub(crate) struct Ending {
     /// Which one.
-    pub(crate) token: u64,
+    pub(crate) name: Vec<u8>,
     cgroups: Vec<Vec<u8>>,
     /// Who wants to know.
     pub(crate) waiting: Vec<OwnedFd>,
@@ -30,8 +27,8 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// Begins.
-    pub(crate) fn new(token: u64, cgroups: Vec<Vec<u8>>, waiting: Vec<OwnedFd>) -> Self {
-        Self { token, cgroups, waiting, deadline_millis: process::now_millis() + REMOVAL_MILLIS }
+    pub(crate) fn new(name: Vec<u8>, cgroups: Vec<Vec<u8>>, waiting: Vec<OwnedFd>) -> Self {
+        Self { name, cgroups, waiting, deadline_millis: process::now_millis() + REMOVAL_MILLIS }
     }
 
     /// Goes on removing; true when done, or given up and said so.
@@ -41,20 +38,20 @@ impl Ending {
                 Ok(()) | Err(Errno(libc::ENOENT)) => {}
                 Err(_) if process::now_millis() < self.deadline_millis => return false,
                 Err(_) => {
-                    self.tell(&GONE_BUT_CGROUP_LEFT);
+                    self.tell(&SandboxReply::CgroupLeft);
                     return true;
                 }
             }
             self.cgroups.pop();
         }
-        self.tell(&GONE);
+        self.tell(&SandboxReply::Gone);
         true
     }
 
-    fn tell(&self, what: &[u8]) {
+    fn tell(&self, what: &SandboxReply) {
         for fd in &self.waiting {
             // Who does not listen any more does not want to know any more.
-            drop(socket::send(fd.as_fd(), what, &[]));
+            drop(transport::reply_now(fd.as_fd(), what, &[]));
         }
     }
 }
@@ -111,8 +108,8 @@ impl Cgroups {
     }
 
     /// Undoes a creation that failed.
-    pub(crate) fn remove(&mut self, token: u64) {
-        let mut ending = Ending::new(token, self.take_owned(), Vec::new());
+    pub(crate) fn remove(&mut self, name: &[u8]) {
+        let mut ending = Ending::new(name.to_vec(), self.take_owned(), Vec::new());
         while !ending.progress() {
             drop(socket::poll(&mut [], Some(REMOVAL_RETRY_MILLIS)));
         }

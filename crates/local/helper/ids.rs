@@ -54,9 +54,9 @@ impl Ids {
 
     /// An id of its own for each sandbox, so that limits per user and permissions do not cross sandboxes. Where a launcher
     /// starts is chance, so that those of different owners do not meet, also across pid namespaces.
-    pub(crate) fn of_sandbox(&self, token: u64) -> u32 {
+    pub(crate) fn of_sandbox(&self, number: u64) -> u32 {
         let (first, count) = self.range;
-        first + (self.start.wrapping_add(token) % u64::from(count)) as u32
+        first + (self.start.wrapping_add(number) % u64::from(count)) as u32
     }
 
     /// The user and the group map: `inside` is `id` outside, or our own ids where we may map no others.

@@ -1,24 +1,22 @@
-//! The launcher: creates sandboxes on request, ends them on request, at the end of their lifetime, and all of them when
-//! the owner is gone. It holds nothing but descriptors: no environment, no output, no file content passes through it.
+//! The launcher: creates sandboxes on request, ends them on request, at the end of their lifetime or when nobody uses them, and
+//! when the owner is gone all that were not made to be kept. It holds nothing but descriptors and tags: no environment, no output,
+//! no file content passes through it.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::cgroup::{self, Cgroups, Ending, GONE, REMOVAL_RETRY_MILLIS};
+use crate::cgroup::{self, Cgroups, Ending, REMOVAL_RETRY_MILLIS};
 use crate::ids::Ids;
+use crate::living::Sandbox;
 use crate::setup::{self, Failure};
+use crate::sys::activity::Activity;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
-use crate::sys::process::Cloned;
+use crate::sys::process::{Cloned, Status};
 use crate::sys::socket::Epoll;
 use crate::sys::{Errno, file, process, socket};
 use crate::transport;
-use crate::wire::{CreateReply, CreateRequest, LauncherRequest, Subject};
-
-const CONTROL_KEY: u64 = 0;
-const OWNER_KEY: u64 = 1;
-/// Sandbox tokens follow.
-const FIRST_SANDBOX_KEY: u64 = 2;
+use crate::wire::{CreateReply, CreateRequest, LauncherRequest, SandboxReply, SandboxRequest, Subject};
 
 /// All that a sandbox gets but its network, which it makes itself.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -28,7 +26,43 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP) as u64;
 
-/// Serves the owner until it is gone.
+/// Connections to one sandbox at a time; more are closed at once, so that nobody takes all of the launcher's descriptors.
+const MAX_CONNECTIONS: usize = 256;
+
+/// What woke the launcher. The number behind is the sandbox's or the connection's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Control,
+    Owner,
+    Ended(u64),
+    Knock(u64),
+    Connection(u64),
+}
+
+impl Key {
+    fn pack(self) -> u64 {
+        match self {
+            Self::Control => 0,
+            Self::Owner => 1,
+            Self::Ended(number) => number << 2 | 1,
+            Self::Knock(number) => number << 2 | 2,
+            Self::Connection(number) => number << 2 | 3,
+        }
+    }
+
+    fn unpack(key: u64) -> Self {
+        match (key & 3, key >> 2) {
+            // Numbers begin with 1.
+            (1, 0) => Self::Owner,
+            (1, number) => Self::Ended(number),
+            (2, number) => Self::Knock(number),
+            (3, number) => Self::Connection(number),
+            _ => Self::Control,
+        }
+    }
+}
+
+/// Serves the owner until it is gone, and kept sandboxes until they are.
 pub(crate) fn serve() -> crate::sys::Result<()> {
     // A session of its own: the terminal's signals are for the owner, who then ends the sandboxes in order.
     process::setsid()?;
@@ -40,104 +74,214 @@ pub(crate) fn serve() -> crate::sys::Result<()> {
     // The owner hands over a descriptor of itself: its number could be another process's by the time we look.
     let [control, owner] = file::take_over();
     let epoll = Epoll::new()?;
-    epoll.add(control.as_fd(), CONTROL_KEY)?;
-    epoll.add(owner.as_fd(), OWNER_KEY)?;
-    let mut launcher = Launcher { epoll, ids: Ids::read(), sandboxes: BTreeMap::new(), ending: Vec::new() };
-    while launcher.turn(control.as_fd())? {}
-    launcher.end_all();
+    epoll.add(control.as_fd(), Key::Control.pack())?;
+    epoll.add(owner.as_fd(), Key::Owner.pack())?;
+    let mut launcher = Launcher {
+        epoll,
+        ids: Ids::read(),
+        owner: Some(Owner { control, process: owner }),
+        last_number: 0,
+        sandboxes: BTreeMap::new(),
+        connections: BTreeMap::new(),
+        ending: Vec::new(),
+    };
+    while launcher.has_work() {
+        launcher.turn()?;
+    }
     Ok(())
+}
+
+struct Owner {
+    control: OwnedFd,
+    process: OwnedFd,
+}
+
+/// Another process that asks about a sandbox.
+struct Connection {
+    sandbox: u64,
+    socket: OwnedFd,
 }
 
 struct Launcher {
     epoll: Epoll,
     ids: Ids,
+    owner: Option<Owner>,
+    /// Of a sandbox or a connection.
+    last_number: u64,
     sandboxes: BTreeMap<u64, Sandbox>,
+    connections: BTreeMap<u64, Connection>,
     ending: Vec<Ending>,
 }
 
-struct Sandbox {
-    pid: libc::pid_t,
-    pidfd: OwnedFd,
-    /// Open as long as the launcher lives, which is how the sandbox's first process knows that it does.
-    _alive: OwnedFd,
-    cgroups: Vec<Vec<u8>>,
-    deadline_millis: Option<u64>,
-    waiting: Vec<OwnedFd>,
-}
-
 impl Launcher {
-    /// Handles what has happened; false when the owner is gone.
-    fn turn(&mut self, control: BorrowedFd<'_>) -> crate::sys::Result<bool> {
+    fn has_work(&self) -> bool {
+        self.owner.is_some() || !self.sandboxes.is_empty() || !self.ending.is_empty()
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Handles what has happened.
+    fn turn(&mut self) -> crate::sys::Result<()> {
         for key in self.epoll.wait(self.timeout())? {
-            match key {
-                OWNER_KEY => return Ok(false),
-                CONTROL_KEY => match transport::receive::<LauncherRequest>(control) {
-                    Ok(Some((request, fds))) => self.handle(request, fds),
-                    Ok(None) | Err(Errno(libc::ECONNRESET)) => return Ok(false),
-                    // A request that we cannot read is dropped with its descriptors: its sender sees them close.
-                    Err(_) => {}
-                },
-                key => self.reap(key - FIRST_SANDBOX_KEY),
+            match Key::unpack(key) {
+                Key::Owner => self.owner_went(),
+                Key::Control => self.hear_owner(),
+                Key::Ended(number) => self.reap(number),
+                Key::Knock(number) => self.admit_client(number),
+                Key::Connection(number) => self.hear_client(number),
             }
         }
-        self.end_expired();
+        let now = process::now_millis();
+        for sandbox in self.sandboxes.values_mut() {
+            sandbox.keep_time(now);
+        }
         self.ending.retain_mut(|ending| !ending.progress());
-        Ok(true)
+        Ok(())
     }
 
     fn timeout(&self) -> Option<u64> {
         if !self.ending.is_empty() {
             return Some(REMOVAL_RETRY_MILLIS);
         }
-        let next = self.sandboxes.values().filter_map(|sandbox| sandbox.deadline_millis).min()?;
-        Some(next.saturating_sub(process::now_millis()))
-    }
-
-    fn end_expired(&self) {
-        if self.sandboxes.values().all(|sandbox| sandbox.deadline_millis.is_none()) {
-            return;
-        }
         let now = process::now_millis();
-        for sandbox in self.sandboxes.values() {
-            if sandbox.deadline_millis.is_some_and(|deadline| deadline <= now) {
-                sandbox.kill();
-            }
+        self.sandboxes.values().filter_map(|sandbox| sandbox.remaining_millis(now)).min()
+    }
+
+    /// What was not made to be kept ends with its owner.
+    fn owner_went(&mut self) {
+        let Some(owner) = self.owner.take() else { return };
+        self.epoll.remove(owner.control.as_fd());
+        self.epoll.remove(owner.process.as_fd());
+        for sandbox in self.sandboxes.values_mut().filter(|sandbox| !sandbox.is_kept()) {
+            sandbox.end("owner_gone");
         }
     }
 
-    fn handle(&mut self, request: LauncherRequest, mut fds: Vec<OwnedFd>) {
-        let Some(fd) = fds.pop() else { return };
+    fn hear_owner(&mut self) {
+        let Some(owner) = &self.owner else { return };
+        match transport::receive::<LauncherRequest>(owner.control.as_fd()) {
+            Ok(Some((request, fds))) => self.handle(request, fds),
+            Ok(None) | Err(Errno(libc::ECONNRESET)) => self.owner_went(),
+            // A request that we cannot read is dropped with its descriptors: its sender sees them close.
+            Err(_) => {}
+        }
+    }
+
+    fn handle(&mut self, request: LauncherRequest, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        let Some(answer) = fds.next() else { return };
         match request {
             LauncherRequest::Create(request) => {
-                if let Err(failure) = self.create(&request, fd.as_fd()) {
+                if let Err(failure) = self.create(&request, answer.as_fd(), fds.next()) {
                     let reply = CreateReply::Failed {
                         subject: failure.subject,
                         step: failure.step,
                         errno: failure.errno.0,
                     };
                     // An owner that no longer listens needs no answer.
-                    drop(transport::reply(fd.as_fd(), &reply, &[]));
+                    drop(transport::reply_now(answer.as_fd(), &reply, &[]));
                 }
             }
-            LauncherRequest::Destroy { token } => match self.sandboxes.get_mut(&token) {
-                Some(sandbox) => {
-                    sandbox.kill();
-                    sandbox.waiting.push(fd);
+            LauncherRequest::About(name, request) => {
+                match self.sandboxes.iter().find(|(_, sandbox)| sandbox.name == name) {
+                    Some((number, _)) => self.serve_request(*number, request, answer),
+                    None => self.answer_for_gone(&name, answer),
                 }
-                None => match self.ending.iter_mut().find(|ending| ending.token == token) {
-                    Some(ending) => ending.waiting.push(fd),
-                    // Who does not listen any more does not want to know any more.
-                    None => drop(socket::send(fd.as_fd(), &GONE, &[])),
-                },
-            },
+            }
         }
     }
 
-    fn create(&mut self, request: &CreateRequest, agent: BorrowedFd<'_>) -> Result<(), Failure> {
+    /// Whoever asks about a sandbox that is going waits until it is gone; one that is gone is no more than that.
+    fn answer_for_gone(&mut self, name: &[u8], answer: OwnedFd) {
+        match self.ending.iter_mut().find(|ending| ending.name == name) {
+            Some(ending) => ending.waiting.push(answer),
+            // Who does not listen any more does not want to know any more.
+            None => drop(transport::reply_now(answer.as_fd(), &SandboxReply::Gone, &[])),
+        }
+    }
+
+    fn admit_client(&mut self, sandbox: u64) {
+        let Some(listener) = self.sandboxes.get(&sandbox).and_then(Sandbox::listener) else { return };
+        // It may have gone again.
+        let Ok(socket) = socket::accept(listener) else { return };
+        let present = self.connections.values().filter(|connection| connection.sandbox == sandbox).count();
+        let trusted = socket::peer_user(socket.as_fd())
+            .is_ok_and(|user| user == 0 || user == process::effective_ids().0);
+        if !trusted || present >= MAX_CONNECTIONS {
+            return;
+        }
+        let number = self.next_number();
+        if self.epoll.add(socket.as_fd(), Key::Connection(number).pack()).is_ok() {
+            self.connections.insert(number, Connection { sandbox, socket });
+        }
+    }
+
+    fn hear_client(&mut self, number: u64) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        match transport::receive::<SandboxRequest>(connection.socket.as_fd()) {
+            Ok(Some((request, fds))) => {
+                let sandbox = connection.sandbox;
+                if let Some(answer) = fds.into_iter().next() {
+                    self.serve_request(sandbox, request, answer);
+                }
+            }
+            Err(Errno(libc::EAGAIN)) => {}
+            // Gone, or it speaks another version: both are told by the closing.
+            Ok(None) | Err(_) => drop(self.connections.remove(&number)),
+        }
+    }
+
+    fn serve_request(&mut self, number: u64, request: SandboxRequest, answer: OwnedFd) {
+        let Some(sandbox) = self.sandboxes.get_mut(&number) else {
+            // Its connections are closed with it, so this is its end just now.
+            drop(transport::reply_now(answer.as_fd(), &SandboxReply::Gone, &[]));
+            return;
+        };
+        let now = process::now_millis();
+        let reply = match request {
+            SandboxRequest::Attach => {
+                let attached = sandbox.attach();
+                match attached {
+                    Ok((client, note)) => {
+                        let fds = [client.as_fd(), note];
+                        // A client that is gone uses nothing.
+                        drop(transport::reply_now(answer.as_fd(), &SandboxReply::Attached, &fds));
+                        return;
+                    }
+                    Err(Errno(errno)) => SandboxReply::Failed(errno),
+                }
+            }
+            SandboxRequest::Look => SandboxReply::State(sandbox.state(now)),
+            SandboxRequest::SetTags { expected, fence, tags } => sandbox.set_tags(expected, fence, tags),
+            SandboxRequest::Renew { lifetime_millis } => {
+                SandboxReply::Renewed(sandbox.renew(lifetime_millis, now))
+            }
+            SandboxRequest::Destroy => {
+                sandbox.end("destroyed");
+                sandbox.waiting.push(answer);
+                return;
+            }
+        };
+        // Who does not listen any more does not want to know any more.
+        drop(transport::reply_now(answer.as_fd(), &reply, &[]));
+    }
+
+    fn create(
+        &mut self,
+        request: &CreateRequest,
+        agent: BorrowedFd<'_>,
+        note: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        if self.sandboxes.values().any(|sandbox| sandbox.name == request.name) {
+            return Err(Failure::at("name the sandbox")(Errno(libc::EEXIST)));
+        }
         let mut cgroups = Cgroups::default();
-        let result = self.create_in(request, agent, &mut cgroups);
+        let result = self.create_in(request, agent, note, &mut cgroups);
         if result.is_err() {
-            cgroups.remove(request.token);
+            cgroups.remove(&request.name);
         }
         result
     }
@@ -146,85 +290,86 @@ impl Launcher {
         &mut self,
         request: &CreateRequest,
         agent: BorrowedFd<'_>,
+        note: Option<OwnedFd>,
         cgroups: &mut Cgroups,
     ) -> Result<(), Failure> {
         cgroups.prepare(&request.cgroup)?;
-        let (alive, child_end) = socket::pair().map_err(Failure::at("create a socket pair"))?;
-        let id = self.ids.of_sandbox(request.token);
+        let (link, child_end) = socket::pair().map_err(Failure::at("create a socket pair"))?;
+        let activity = (request.idle_millis > 0)
+            .then(|| Activity::new(process::now_millis()))
+            .transpose()
+            .map_err(Failure::at("share a page with the sandbox"))?;
+        let number = self.next_number();
         let flags = NAMESPACES | process::CLONE_CLEAR_SIGHAND;
-        let cloned = process::clone_into_namespaces(flags, cgroups.clone_into())
-            .map_err(Failure::at("create user, mount, pid, ipc, uts and cgroup namespaces"))?;
+        let cloned = process::clone_into_namespaces(flags, cgroups.clone_into()).map_err(Failure::about(
+            Subject::Namespaces,
+            "create user, mount, pid, ipc, uts and cgroup namespaces",
+        ))?;
         let Cloned::Parent { pid, pidfd } = cloned else {
-            setup::become_sandbox(request, child_end, agent, self.ids.may_drop_groups);
+            let seed = setup::Seed { link: child_end, number, activity };
+            setup::become_sandbox(request, seed, agent, self.ids.may_drop_groups);
         };
         drop(child_end);
-        let sandbox = Sandbox {
-            pid,
-            pidfd,
-            _alive: alive,
-            cgroups: Vec::new(),
-            deadline_millis: (request.lifetime_millis > 0)
-                .then(|| process::now_millis().saturating_add(request.lifetime_millis)),
-            waiting: Vec::new(),
-        };
-        if let Err(failure) = self.admit(&sandbox, request, id) {
+        let mut sandbox = Sandbox::new(request, pid, pidfd, link, activity);
+        if let Err(failure) = self.admit(&mut sandbox, request, number, note) {
+            sandbox.withdraw();
             sandbox.kill();
             // Reaped at once: without "go" it has done nothing yet.
             drop(process::wait_for(pid));
             return Err(failure);
         }
-        self.sandboxes.insert(request.token, Sandbox { cgroups: cgroups.take_owned(), ..sandbox });
+        sandbox.cgroups = cgroups.take_owned();
+        self.sandboxes.insert(number, sandbox);
         Ok(())
     }
 
-    /// Puts the new process into its cgroups, gives it its ids and lets it go on.
-    fn admit(&self, sandbox: &Sandbox, request: &CreateRequest, id: u32) -> Result<(), Failure> {
-        cgroup::attach(&request.cgroup, sandbox.pid)?;
-        let (user_map, group_map) = self.ids.maps(request.uid, id);
+    /// Puts the new process into its cgroups, gives it its ids, lists it if it is to be found, and lets it go on.
+    fn admit(
+        &self,
+        sandbox: &mut Sandbox,
+        request: &CreateRequest,
+        number: u64,
+        note: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        let pid = sandbox.pid;
+        sandbox.keep_from_forks().map_err(Failure::at("keep a page from other sandboxes"))?;
+        cgroup::attach(&request.cgroup, pid)?;
+        let (user_map, group_map) = self.ids.maps(request.uid, self.ids.of_sandbox(number));
         // Without the right to map other ids the kernel wants this promise before it takes a group map.
         let promise = (!self.ids.may_drop_groups).then_some(("setgroups", "deny"));
         let maps = [("uid_map", user_map.as_str()), ("gid_map", group_map.as_str())];
         for (name, content) in promise.into_iter().chain(maps) {
-            file::write_value(&format!("/proc/{}/{name}", sandbox.pid).into_bytes(), content.as_bytes())
-                .map_err(|errno| Failure {
-                    subject: Subject::Sandbox,
+            file::write_value(&format!("/proc/{pid}/{name}").into_bytes(), content.as_bytes()).map_err(
+                |errno| Failure {
+                    subject: Subject::Ids,
                     step: format!("write {name} of the user namespace"),
                     errno,
-                })?;
+                },
+            )?;
         }
         self.epoll
-            .add(sandbox.pidfd.as_fd(), request.token + FIRST_SANDBOX_KEY)
+            .add(sandbox.process(), Key::Ended(number).pack())
             .map_err(Failure::at("watch the sandbox"))?;
-        socket::send(sandbox._alive.as_fd(), b"go", &[]).map_err(Failure::at("release the sandbox"))
+        sandbox.publish(request, note)?;
+        if let Some(listener) = sandbox.listener() {
+            self.epoll
+                .add(listener, Key::Knock(number).pack())
+                .map_err(Failure::about(Subject::Listing, "watch the socket"))?;
+        }
+        sandbox.go().map_err(Failure::at("release the sandbox"))
     }
 
-    fn reap(&mut self, token: u64) {
-        let Some(sandbox) = self.sandboxes.remove(&token) else { return };
-        drop(process::wait_for(sandbox.pid));
-        let mut ending = Ending::new(token, sandbox.cgroups, sandbox.waiting);
+    fn reap(&mut self, number: u64) {
+        let Some(mut sandbox) = self.sandboxes.remove(&number) else { return };
+        let status = process::wait_for(sandbox.pid);
+        self.connections.retain(|_, connection| connection.sandbox != number);
+        // The agent leaves of itself only when the one went whose sandbox it is, which it can see before this process does.
+        let own_end = matches!(status, Ok(Status::Exited(0)));
+        sandbox.note_end(if own_end { "owner_gone" } else { "died" });
+        sandbox.withdraw();
+        let mut ending = Ending::new(sandbox.name, sandbox.cgroups, sandbox.waiting);
         if !ending.progress() {
             self.ending.push(ending);
         }
-    }
-
-    fn end_all(&mut self) {
-        for sandbox in self.sandboxes.values() {
-            sandbox.kill();
-        }
-        for token in self.sandboxes.keys().copied().collect::<Vec<_>>() {
-            self.reap(token);
-        }
-        while !self.ending.is_empty() {
-            drop(socket::poll(&mut [], Some(REMOVAL_RETRY_MILLIS)));
-            self.ending.retain_mut(|ending| !ending.progress());
-        }
-    }
-}
-
-impl Sandbox {
-    /// Ends the first process, and with it the kernel every other one of the pid namespace.
-    fn kill(&self) {
-        // ESRCH: it has ended already, which is what was wanted.
-        drop(process::pidfd_send_signal(self.pidfd.as_fd(), libc::SIGKILL));
     }
 }

@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::{self, Vec};
 
 use crate::agent;
+use crate::sys::activity::Activity;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::Forked;
 use crate::sys::security::{self, Landlock, access};
@@ -56,24 +57,41 @@ const INOTIFY_WATCHES: &str = "65536";
 const EMPTY_DIRECTORY: &[u8] = b".empty";
 const EMPTY_FILE: &[u8] = b".empty-file";
 
+/// What the launcher gives a new process.
+#[derive(Debug)]
+pub(crate) struct Seed {
+    /// To the launcher.
+    pub(crate) link: OwnedFd,
+    /// Unlike any other of this launcher.
+    pub(crate) number: u64,
+    /// Where the launcher sees when it was last used.
+    pub(crate) activity: Option<Activity>,
+}
+
 /// Becomes the sandbox and serves it; the process ends here.
 pub(crate) fn become_sandbox(
     request: &CreateRequest,
-    alive: OwnedFd,
+    seed: Seed,
     agent: BorrowedFd<'_>,
     may_drop_groups: bool,
 ) -> ! {
-    let (alive, socket) = match keep_only(alive, agent) {
+    let (link, socket) = match keep_only(seed.link, agent) {
         Ok(kept) => kept,
         Err(failure) => refuse(agent, failure),
     };
-    match prepare(request, alive, may_drop_groups) {
+    match prepare(request, link.as_fd(), may_drop_groups) {
         Ok(Some(ready)) => {
             let reply = CreateReply::Ready { landlock_abi: ready.landlock_abi };
             match transport::reply(socket.as_fd(), &reply, &[]) {
                 Ok(()) => {
-                    let cpus = process::CpuShare { count: request.cpus, seed: request.token };
-                    process::exit(agent::run(socket.as_fd(), ready.workdir.as_fd(), cpus))
+                    let place = agent::Place {
+                        workdir: ready.workdir,
+                        cpus: process::CpuShare { count: request.cpus, seed: seed.number },
+                        activity: seed.activity,
+                    };
+                    // A kept sandbox has no creator that it could miss.
+                    let creator_counts = !request.listing.as_ref().is_some_and(|listing| listing.kept);
+                    process::exit(agent::run(link, socket, creator_counts, place))
                 }
                 Err(_) => process::exit(1),
             }
@@ -96,8 +114,12 @@ struct Ready {
 }
 
 /// `None`: the launcher died meanwhile, so this process has no business any more.
-fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Result<Option<Ready>, Failure> {
-    let (go, _) = socket::receive(alive.as_fd(), 2).map_err(Failure::at("wait for the launcher"))?;
+fn prepare(
+    request: &CreateRequest,
+    link: BorrowedFd<'_>,
+    may_drop_groups: bool,
+) -> Result<Option<Ready>, Failure> {
+    let (go, _) = socket::receive(link, 2).map_err(Failure::at("wait for the launcher"))?;
     if go.is_empty() {
         return Ok(None);
     }
@@ -106,12 +128,11 @@ fn prepare(request: &CreateRequest, alive: OwnedFd, may_drop_groups: bool) -> Re
     // After the change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
     // thread" and "parent process" are the same here.
     process::die_with_parent().map_err(Failure::at("tie the sandbox to the launcher"))?;
-    let mut watch = [socket::Poll::new(Some(alive.as_fd()))];
+    let mut watch = [socket::Poll::new(Some(link))];
     socket::poll(&mut watch, Some(0)).map_err(Failure::at("look for the launcher"))?;
-    if watch[0].ready {
+    if watch[0].ready && !socket::has_message(link) {
         return Ok(None);
     }
-    drop(alive);
 
     let network = Network::begin()?;
     process::set_umask(0);
@@ -176,12 +197,12 @@ impl Network {
 }
 
 /// Closes whatever the launcher had open, other sandboxes' descriptors above all.
-fn keep_only(alive: OwnedFd, agent: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Failure> {
+fn keep_only(link: OwnedFd, agent: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Failure> {
     let copy = agent.duplicate(3).map_err(Failure::at("duplicate the agent's socket"))?;
-    let alive = file::move_up(alive, 3).map_err(Failure::at("move a descriptor"))?;
-    file::close_all_but(&[alive.as_raw_fd(), copy.as_raw_fd()])
+    let link = file::move_up(link, 3).map_err(Failure::at("move a descriptor"))?;
+    file::close_all_but(&[link.as_raw_fd(), copy.as_raw_fd()])
         .map_err(Failure::at("close inherited descriptors"))?;
-    Ok((alive, copy))
+    Ok((link, copy))
 }
 
 fn become_inner_user(id: u32, may_drop_groups: bool) -> Result<(), Failure> {
@@ -201,15 +222,16 @@ fn open_shown(view: &[ViewEntry]) -> Result<vec::IntoIter<OwnedFd>, Failure> {
         _ => None,
     });
     let opened = shown.map(|(path, source)| {
-        file::open(None, source, libc::O_PATH, 0).map_err(|errno| step_failed(SHOW, path, errno))
+        file::open(None, source, libc::O_PATH, 0)
+            .map_err(|errno| step_failed(Subject::Shown, SHOW, path, errno))
     });
     Ok(opened.collect::<Result<Vec<_>, _>>()?.into_iter())
 }
 
 const SHOW: &str = "show host path read-only at";
 
-fn step_failed(verb: &str, path: &[u8], errno: Errno) -> Failure {
-    Failure { subject: Subject::Sandbox, step: format!("{verb} /{}", String::from_utf8_lossy(path)), errno }
+fn step_failed(subject: Subject, verb: &str, path: &[u8], errno: Errno) -> Failure {
+    Failure { subject, step: format!("{verb} /{}", String::from_utf8_lossy(path)), errno }
 }
 
 fn build_root(request: &CreateRequest, mut shown: vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Failure> {
@@ -256,7 +278,11 @@ fn place(root: BorrowedFd<'_>, entry: &ViewEntry, shown: &mut vec::IntoIter<Owne
         ),
         ViewEntry::Writable(path, mode) => (path, "create writable directory", writable(root, path, *mode)),
     };
-    result.map_err(|errno| step_failed(verb, path, errno))
+    let subject = match entry {
+        ViewEntry::Bind(..) | ViewEntry::Device(..) => Subject::Shown,
+        _ => Subject::OwnFiles,
+    };
+    result.map_err(|errno| step_failed(subject, verb, path, errno))
 }
 
 fn write_file(root: BorrowedFd<'_>, path: &[u8], content: &[u8]) -> crate::sys::Result<()> {
@@ -293,8 +319,9 @@ fn writable(root: BorrowedFd<'_>, path: &[u8], mode: u32) -> crate::sys::Result<
 
 fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failure> {
     let attributes = mount::NO_SUID | mount::NO_DEV | mount::NO_EXEC;
-    let proc = mount::new_filesystem(c"proc", &[], attributes).map_err(Failure::at("create /proc"))?;
-    mount::attach(proc.as_fd(), Some(root), b"proc").map_err(Failure::at("mount /proc"))?;
+    let proc = mount::new_filesystem(c"proc", &[], attributes)
+        .map_err(Failure::about(Subject::Proc, "create /proc"))?;
+    mount::attach(proc.as_fd(), Some(root), b"proc").map_err(Failure::about(Subject::Proc, "mount /proc"))?;
     // No user namespaces inside: they open kernel code that only privileged processes reach otherwise (S13). A kernel
     // without the switch has no unprivileged user namespaces, and the filter refuses them anyway. Watches of files are counted
     // per user of the host too, so one sandbox must not take all of them.
@@ -305,7 +332,7 @@ fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failu
     ] {
         match write_setting(proc.as_fd(), setting, value) {
             Ok(()) | Err(Errno(libc::ENOENT)) => {}
-            Err(errno) => return Err(Failure::at("limit the user namespace")(errno)),
+            Err(errno) => return Err(Failure::about(Subject::Ids, "limit the user namespace")(errno)),
         }
     }
     if request.pid_max > 0 {
@@ -318,7 +345,7 @@ fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failu
         write_setting(proc.as_fd(), b"sys/kernel/pid_max", &highest.to_string())
             .map_err(Failure::about(Subject::Pids, "set pid_max of the pid namespace"))?;
     }
-    mask_proc(root).map_err(Failure::at("mask parts of /proc"))
+    mask_proc(root).map_err(Failure::about(Subject::Proc, "mask parts of /proc"))
 }
 
 fn write_setting(proc: BorrowedFd<'_>, path: &[u8], value: &str) -> crate::sys::Result<()> {

@@ -5,6 +5,8 @@ use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::agent::Place;
+use crate::sys::activity::Mark;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::{CpuShare, Forked, Status};
 use crate::sys::{Errno, c_string, file, process, socket};
@@ -24,21 +26,21 @@ pub(crate) fn run(
     request: &RunRequest,
     channel: &OwnedFd,
     fds: Vec<OwnedFd>,
-    workdir: BorrowedFd<'_>,
-    cpus: CpuShare,
+    place: &Place,
+    mark: Option<Mark>,
     made_room: bool,
 ) -> ! {
     let started = process::become_subreaper()
         .and_then(|()| process::signal_fd())
         .map_err(|errno| (NotStarted::Fork, errno))
-        .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, workdir, cpus)?)));
+        .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, place)?)));
     match started {
         Ok((signals, (command, also_made_room))) => {
             if request.make_room {
                 // An owner that has gone needs no answer.
                 drop(transport::reply(channel.as_fd(), &Reply::Started(made_room || also_made_room), &[]));
             }
-            Shim::new(request, channel.as_fd(), command).supervise(signals.as_fd());
+            Shim::new(request, channel.as_fd(), command, (place, mark)).supervise(signals.as_fd());
         }
         Err((step, errno)) => {
             drop(transport::reply(channel.as_fd(), &Reply::NotStarted(step, errno.0), &[]));
@@ -60,8 +62,7 @@ fn start(
     request: &RunRequest,
     channel: BorrowedFd<'_>,
     fds: Vec<OwnedFd>,
-    workdir: BorrowedFd<'_>,
-    cpus: CpuShare,
+    place: &Place,
 ) -> Result<(Command, bool), NotStartedBecause> {
     let streams = match request.terminal {
         Some(size) => open_terminal(channel, size).map_err(|errno| (NotStarted::Terminal, errno))?,
@@ -71,7 +72,7 @@ fn start(
     // The agent is the one who reaps what ends.
     match agent::fork_with_room(request.make_room, || {}).map_err(|errno| (NotStarted::Fork, errno))? {
         (Forked::Child, _) => {
-            let (step, errno) = become_command(request, &streams, workdir, cpus);
+            let (step, errno) = become_command(request, &streams, place.workdir.as_fd(), place.cpus);
             // A shim that is gone needs no report.
             drop(file::write_all(report.as_fd(), &Reply::NotStarted(step, errno.0).encode()));
             process::exit(127)
@@ -186,13 +187,20 @@ struct Shim<'a> {
     ended: Option<Status>,
     stage: Stage,
     owner_gone: bool,
+    /// What is told of the end, besides the owner.
+    noted: (&'a Place, Option<Mark>),
 }
 
 impl<'a> Shim<'a> {
-    fn new(request: &RunRequest, channel: BorrowedFd<'a>, command: Command) -> Self {
+    fn new(
+        request: &RunRequest,
+        channel: BorrowedFd<'a>,
+        command: Command,
+        noted: (&'a Place, Option<Mark>),
+    ) -> Self {
         let deadline = (request.timeout_millis > 0)
             .then(|| process::now_millis().saturating_add(request.timeout_millis));
-        Self { channel, command, ended: None, stage: Stage::Running(deadline), owner_gone: false }
+        Self { channel, command, ended: None, stage: Stage::Running(deadline), owner_gone: false, noted }
     }
 
     /// One loop owns the command: its end, its owner's and the clock are events of it.
@@ -292,6 +300,7 @@ impl<'a> Shim<'a> {
 
     fn report(&mut self, reply: &Reply) {
         self.stage = Stage::Reported;
+        self.noted.0.answered(self.noted.1);
         // An owner that has gone is seen on the channel.
         drop(transport::reply(self.channel, reply, &[]));
     }
@@ -302,6 +311,7 @@ impl<'a> Shim<'a> {
         self.owner_gone = true;
         if self.stage != Stage::Reported {
             self.stage = Stage::Reported;
+            self.noted.0.answered(self.noted.1);
             // What survives this many rounds is ended with the sandbox.
             tree::kill_all();
         }

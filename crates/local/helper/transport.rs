@@ -11,6 +11,18 @@ pub(crate) fn reply(to: BorrowedFd<'_>, message: &impl Message, fds: &[BorrowedF
     socket::send(to, &message.encode(), fds)
 }
 
+/// Sends a message over a socket that came from outside: one that has no room gets nothing.
+pub(crate) fn reply_now(to: BorrowedFd<'_>, message: &impl Message, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    socket::send_now(to, &message.encode(), fds)
+}
+
+/// Sends a message that [`receive`] takes.
+pub(crate) fn tell(to: BorrowedFd<'_>, message: &impl Message, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut packet = Vec::from([INLINE]);
+    packet.extend_from_slice(&message.encode());
+    socket::send_now(to, &packet, fds)
+}
+
 /// Receives a request and its descriptors; `None` when the other side is gone.
 pub(crate) fn receive<M: Message>(from: BorrowedFd<'_>) -> Result<Option<(M, Vec<OwnedFd>)>> {
     let (packet, mut fds) = socket::receive(from, INLINE_BYTES + 1)?;

@@ -68,6 +68,15 @@ impl Process {
     }
 }
 
+/// Number and parent of every process but this one and the agent.
+pub(crate) fn all_others() -> Vec<(libc::pid_t, libc::pid_t)> {
+    let own = process::getpid();
+    processes()
+        .filter(|process| process.pid != AGENT && process.pid != own)
+        .map(|process| (process.pid, process.parent))
+        .collect()
+}
+
 /// The children of a process.
 pub(crate) fn children_of(parent: libc::pid_t) -> Vec<libc::pid_t> {
     processes().filter(|process| process.parent == parent).map(|process| process.pid).collect()

@@ -1,11 +1,15 @@
 //! Where limits can be enforced: one look at the machine's cgroup hierarchies, controller by controller, because on hybrid
 //! machines some are v1 and some v2.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringfence_core::{Limits, SpecField};
+use ringfence_core::{Leftover, Limits, SandboxId, SpecField};
 use rustix::fs::Access;
+use serde::{Deserialize, Serialize};
 
 use crate::launcher::living;
 use crate::wire::{CgroupAction, CgroupStep, Subject};
@@ -14,7 +18,7 @@ use crate::wire::{CgroupAction, CgroupStep, Subject};
 const CPU_PERIOD_MICROS: u64 = 100_000;
 
 /// How the directories of sandboxes begin; their owner's process follows.
-const PREFIX: &str = "ringfence-";
+pub(crate) const PREFIX: &str = "ringfence-";
 
 /// What part of a v1 memory limit goes to socket buffers, one in so many, and the most of it.
 const SOCKET_SHARE: u64 = 16;
@@ -78,10 +82,10 @@ struct V2 {
 }
 
 /// A limit file to read after a command, and the number that says that the limit struck.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counter {
     path: PathBuf,
-    key: &'static str,
+    key: Cow<'static, str>,
 }
 
 /// What limits cost in cgroup work, and where to see that they struck.
@@ -167,20 +171,46 @@ impl Hierarchies {
     /// cannot be removed, so at worst another's sandbox that is just being made is refused. False where one of this process's
     /// is in use still.
     pub(crate) fn sweep(&self) -> bool {
-        let living = living();
-        let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
         let mut all = true;
-        for entry in parents.flat_map(fs::read_dir).flatten().flatten() {
-            let name = entry.file_name();
-            let Some((owner, launcher)) = name.to_str().and_then(made_by) else { continue };
-            let own = owner == std::process::id();
-            let left = if own { !living.contains(&launcher) } else { !is_process(owner) };
-            if left && fs::remove_dir(entry.path()).is_err() {
+        for (path, owner) in self.abandoned() {
+            if fs::remove_dir(path).is_err() {
                 // Another's is not ours to wait for.
-                all &= !own;
+                all &= owner != std::process::id();
             }
         }
         all
+    }
+
+    /// Directories of ours whose owner, or whose launcher if it is this process's, is gone; and that owner. A kept sandbox's is among them,
+    /// and in use.
+    fn abandoned(&self) -> Vec<(PathBuf, u32)> {
+        let living = living();
+        let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
+        let entries = parents.flat_map(fs::read_dir).flatten().flatten();
+        let made = entries.filter_map(|entry| {
+            let (owner, launcher) = entry.file_name().to_str().and_then(made_by)?;
+            let own = owner == std::process::id();
+            let left = if own { !living.contains(&launcher) } else { !is_process(owner) };
+            left.then(|| (entry.path(), owner))
+        });
+        made.collect()
+    }
+
+    /// What launchers left behind that are gone: directories without processes. Removed unless `dry_run`.
+    pub(crate) fn leftovers(&self, dry_run: bool) -> Vec<Leftover> {
+        let empty = self.abandoned().into_iter().filter(|(path, _)| !has_processes(path));
+        let found = empty.filter_map(|(path, _)| {
+            let id = path.file_name()?.to_str()?.splitn(4, '-').last().and_then(SandboxId::new)?;
+            // One that is in use again, or gone already, was nothing left behind.
+            let removed = !dry_run && fs::remove_dir(&path).is_ok();
+            (dry_run || removed || path.exists()).then(|| Leftover {
+                id,
+                what: path.display().to_string(),
+                removed,
+                fault: (!dry_run && !removed).then(|| "it is in use".to_owned()),
+            })
+        });
+        found.collect()
     }
 }
 
@@ -195,6 +225,15 @@ fn is_process(pid: u32) -> bool {
 }
 
 impl CgroupPlan {
+    /// The directories that are the sandbox's alone.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        let own = self.steps.iter().filter_map(|step| match &step.action {
+            CgroupAction::Own(path) => Some(PathBuf::from(OsStr::from_bytes(path))),
+            _ => None,
+        });
+        own.collect()
+    }
+
     fn step(&mut self, controller: Controller, action: CgroupAction) {
         self.steps.push(CgroupStep { subject: controller.subject(), action });
     }
@@ -232,7 +271,8 @@ impl CgroupPlan {
                 }
                 // Swap counts too: else a limit would only move memory to the disk.
                 self.write_if_present(controller, &directory.join("memory.memsw.limit_in_bytes"), &limit);
-                self.memory = Some(Counter { path: directory.join("memory.oom_control"), key: "oom_kill" });
+                self.memory =
+                    Some(Counter { path: directory.join("memory.oom_control"), key: "oom_kill".into() });
             }
             Controller::Cpu => {
                 self.write(controller, directory.join("cpu.cfs_period_us"), CPU_PERIOD_MICROS.to_string());
@@ -241,7 +281,7 @@ impl CgroupPlan {
             Controller::Pids => {
                 let limit = limits.pids.map(|pids| pids.to_string()).unwrap_or_default();
                 self.write(controller, directory.join("pids.max"), limit);
-                self.pids = Some(Counter { path: directory.join("pids.events"), key: "max" });
+                self.pids = Some(Counter { path: directory.join("pids.events"), key: "max".into() });
             }
         }
         self.step(controller, CgroupAction::Attach(bytes(directory)));
@@ -264,7 +304,8 @@ impl CgroupPlan {
                     let limit = limits.memory.map(|memory| memory.get().to_string()).unwrap_or_default();
                     self.write(*controller, directory.join("memory.max"), limit);
                     self.write_if_present(*controller, &directory.join("memory.swap.max"), "0");
-                    self.memory = Some(Counter { path: directory.join("memory.events"), key: "oom_kill" });
+                    self.memory =
+                        Some(Counter { path: directory.join("memory.events"), key: "oom_kill".into() });
                 }
                 Controller::Cpu => {
                     let value = format!("{} {CPU_PERIOD_MICROS}", quota(limits));
@@ -273,7 +314,7 @@ impl CgroupPlan {
                 Controller::Pids => {
                     let limit = limits.pids.map(|pids| pids.to_string()).unwrap_or_default();
                     self.write(*controller, directory.join("pids.max"), limit);
-                    self.pids = Some(Counter { path: directory.join("pids.events"), key: "max" });
+                    self.pids = Some(Counter { path: directory.join("pids.events"), key: "max".into() });
                 }
             }
         }

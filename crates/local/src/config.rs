@@ -22,6 +22,23 @@ pub struct LocalConfig {
     /// Size of all writable places together where the spec has no disk limit. They lie in memory. Default: 1 GiB, and
     /// no more than half the spec's memory limit, so that a full disk is an error and not the end of a process (P70).
     pub default_disk: Option<ByteSize>,
+    /// Where sandboxes that other processes shall find have their records and sockets: a directory of this user's alone, made
+    /// where it is missing. Not one that a sandbox is shown. Default: `/run/ringfence` for root, `/run/user/UID/ringfence` for
+    /// others.
+    pub runtime_dir: Option<PathBuf>,
+    /// Whether the audit record of listed and kept sandboxes has the text of commands and the paths of files too, cut to 8 KiB each.
+    /// Never what files contain or commands print. Default: no.
+    pub audit_contents: bool,
+}
+
+impl LocalConfig {
+    /// The directory that [`Self::runtime_dir`] stands for.
+    pub(crate) fn runtime_directory(&self) -> PathBuf {
+        self.runtime_dir.clone().unwrap_or_else(|| match rustix::process::geteuid() {
+            user if user.is_root() => PathBuf::from("/run/ringfence"),
+            user => PathBuf::from(format!("/run/user/{}/ringfence", user.as_raw())),
+        })
+    }
 }
 
 // A list is not read by position.

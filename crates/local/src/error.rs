@@ -24,17 +24,16 @@ pub(crate) fn unexpected(operation: &'static str, what: &'static str, error: io:
 /// A step of creation that failed: a refusal where a field of the spec needs it, otherwise the end of the matter (BK-03).
 pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
     let cause = io::Error::from_raw_os_error(errno);
-    let own_files = ["create file", "create directory", "create symbolic link", "create writable"];
-    if cause.kind() == io::ErrorKind::StorageFull && own_files.iter().any(|start| step.starts_with(start)) {
+    if cause.kind() == io::ErrorKind::StorageFull && subject == Subject::OwnFiles {
         let message = format!("the limit leaves no room for the files that every sandbox has: {step}");
         return Error::refused(SCHEME, SpecField::Disk, message)
             .source(cause)
             .hint("raise the disk limit; where there is none, the memory limit, half of which it is");
     }
-    let message = if is_about_a_path(step, errno) {
-        format!("a host path cannot be shown: {step}")
-    } else {
-        format!("this machine does not allow a step of creation: {step}")
+    let message = match subject {
+        Subject::Listing => format!("the sandbox could not be made to be found: {step}"),
+        _ if is_about_a_path(subject, errno) => format!("a host path cannot be shown: {step}"),
+        _ => format!("this machine does not allow a step of creation: {step}"),
     };
     let error = match field_of(subject) {
         Some(field) => Error::refused(SCHEME, field, message),
@@ -45,7 +44,13 @@ pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
 
 fn field_of(subject: Subject) -> Option<SpecField> {
     match subject {
-        Subject::Sandbox => None,
+        Subject::Sandbox
+        | Subject::Namespaces
+        | Subject::Ids
+        | Subject::Proc
+        | Subject::Shown
+        | Subject::OwnFiles
+        | Subject::Listing => None,
         Subject::Memory => Some(SpecField::Memory),
         Subject::Cpus => Some(SpecField::Cpus),
         Subject::Pids => Some(SpecField::Pids),
@@ -59,14 +64,16 @@ fn field_of(subject: Subject) -> Option<SpecField> {
 pub(crate) const CGROUP_REMEDY: &str = "run where cgroups can be written: as root, or as a user in a delegated cgroup (systemd-run --user --scope -p \
              Delegate=yes …); or drop the limit";
 
-/// How the helper names the step that shows a host path.
-const SHOWN: &str = "show host path";
-/// How it names the last step.
+/// What to try where sandboxes that others shall find have no place to be found in.
+pub(crate) const DIRECTORY_REMEDY: &str = "set XDG_RUNTIME_DIR, or runtime_dir of the local backend, to a directory of this user's alone on a local file system that is \
+     not full and can be written to";
+
+/// How the helper names the last step.
 const FILTER: &str = "load the seccomp filter";
 
 /// Whether a host path is the reason, and not that nothing at all may be mounted.
-fn is_about_a_path(step: &str, errno: i32) -> bool {
-    step.starts_with(SHOWN) && !matches!(Errno::from_raw_os_error(errno), Errno::PERM | Errno::NOSYS)
+fn is_about_a_path(subject: Subject, errno: i32) -> bool {
+    subject == Subject::Shown && !matches!(Errno::from_raw_os_error(errno), Errno::PERM | Errno::NOSYS)
 }
 
 /// What a sandbox is made of in one call, as the kernel's settings name it.
@@ -93,14 +100,14 @@ fn limit_of_namespaces(kind: &str) -> Option<u64> {
 
 /// What to try, for the failures that are known from the field (P87 to P90).
 fn remedy(subject: Subject, step: &str, errno: i32) -> Cow<'static, str> {
-    if step.starts_with("create user") && Errno::from_raw_os_error(errno) == Errno::NOSPC {
+    if subject == Subject::Namespaces && Errno::from_raw_os_error(errno) == Errno::NOSPC {
         return raise_namespaces(limit_of_namespaces).into();
     }
     known_remedy(subject, step, errno).into()
 }
 
 fn known_remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
-    let is_about_a_path = is_about_a_path(step, errno);
+    let is_about_a_path = is_about_a_path(subject, errno);
     let errno = Errno::from_raw_os_error(errno);
     match subject {
         Subject::Memory | Subject::Cpus | Subject::Pids => CGROUP_REMEDY,
@@ -113,24 +120,25 @@ fn known_remedy(subject: Subject, step: &str, errno: i32) -> &'static str {
             "network namespaces are used up or switched off: raise user.max_net_namespaces (sysctl)"
         }
         // The default filter of container engines answers this, so that C libraries fall back to calls which it can judge.
-        _ if step.starts_with("create user") && errno == Errno::NOSYS => {
+        Subject::Namespaces if errno == Errno::NOSYS => {
             "the surrounding container forbids new namespaces: start it with a system call filter that allows them and an \
              unmasked /proc (Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined); outside of a container the kernel \
              is too old: Linux 5.12 or newer is needed"
         }
-        _ if step.starts_with("create user") => {
+        Subject::Namespaces => {
             "user namespaces are not allowed here: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
              kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for this program (Ubuntu), or inside a \
              container a seccomp profile that allows them; or, outside of one, run as root"
         }
-        _ if step.contains("user namespace") => {
+        Subject::Ids => {
             "the ids of a user namespace cannot be set: the process lacks CAP_SETUID although it is root, or a security \
              module forbids it"
         }
-        _ if step.contains("/proc") && errno == Errno::PERM => {
+        Subject::Proc if errno == Errno::PERM => {
             "this process's own /proc is partly hidden, as in a container, so no new one may be mounted: run the container with \
              an unmasked /proc (Docker: --security-opt systempaths=unconfined)"
         }
+        Subject::Listing => DIRECTORY_REMEDY,
         _ if step == FILTER => {
             "a kernel with CONFIG_SECCOMP_FILTER is needed, and a surrounding container that lets its processes load filters"
         }

@@ -10,8 +10,9 @@ use rustix::pipe::PipeFlags;
 use tokio::io::{AsyncWrite, AsyncWriteExt, Interest};
 
 use crate::SCHEME;
+use crate::access::Access;
 use crate::error::{file_failed, lost, unexpected};
-use crate::sandbox::{FILE_DEADLINE, Sandbox};
+use crate::sandbox::FILE_DEADLINE;
 use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, Entry, Reply};
 
@@ -33,7 +34,7 @@ struct Opened {
 }
 
 /// Reads a whole file.
-pub(crate) async fn read(sandbox: &Sandbox, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
+pub(crate) async fn read(sandbox: &Access, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
     const OPERATION: &str = "read the file";
     let opened = open(OPERATION, sandbox, path, limit_bytes).await?;
     let expected = opened.size;
@@ -73,7 +74,7 @@ fn read_bounded(file: &OwnedFd, expected: u64, limit_bytes: u64) -> io::Result<V
 
 /// Copies a file into a sink in bounded memory; a size that changes meanwhile is an error (EX-18).
 pub(crate) async fn export(
-    sandbox: &Sandbox,
+    sandbox: &Access,
     path: &GuestPath,
     limit_bytes: u64,
     sink: &mut (dyn AsyncWrite + Send + Unpin),
@@ -115,12 +116,12 @@ pub(crate) async fn export(
 
 async fn open(
     operation: &'static str,
-    sandbox: &Sandbox,
+    sandbox: &Access,
     path: &GuestPath,
     limit_bytes: u64,
 ) -> Result<Opened> {
     let request = AgentRequest::Read { path: path.as_bytes().to_vec() };
-    let channel = sandbox.ask(operation, &request, &[]).await?;
+    let channel = sandbox.ask(operation, request, &[]).await?;
     let (reply, fds) = answer(operation, sandbox, &channel).await?;
     match (reply, fds.into_iter().next()) {
         (Reply::Opened, Some(file)) => {
@@ -174,21 +175,21 @@ fn is_kept(file: &OwnedFd) -> rustix::io::Result<bool> {
 }
 
 /// Replaces or creates a file.
-pub(crate) async fn write(sandbox: &Sandbox, path: &GuestPath, content: &[u8]) -> Result<()> {
+pub(crate) async fn write(sandbox: &Access, path: &GuestPath, content: &[u8]) -> Result<()> {
     const OPERATION: &str = "write the file";
     let _request = sandbox.requests.read().await;
     let size = content.len() as u64;
     let path_bytes = path.as_bytes().to_vec();
     let channel = if content.len() <= INLINE_CONTENT_BYTES {
         let request = AgentRequest::Write { path: path_bytes, size, content: Some(content.to_vec()) };
-        sandbox.ask(OPERATION, &request, &[]).await?
+        sandbox.ask(OPERATION, request, &[]).await?
     } else {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
             .map_err(|error| unexpected(OPERATION, "create a pipe", error.into()))?;
         // Only speed: where the user's share of pipe memory is used up, the pipe stays as it is.
         rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES).ok();
         let request = AgentRequest::Write { path: path_bytes, size, content: None };
-        let channel = sandbox.ask(OPERATION, &request, &[read.as_fd()]).await?;
+        let channel = sandbox.ask(OPERATION, request, &[read.as_fd()]).await?;
         drop(read);
         send_content(write, content)
             .await
@@ -224,17 +225,17 @@ async fn send_content(pipe: OwnedFd, mut content: &[u8]) -> io::Result<()> {
 
 /// Lists a page of a directory in memory bounded by the page, however many entries there are (P62). The deadline is one for
 /// the whole: a directory that grows while it is read must not be read for ever.
-pub(crate) async fn list(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Result<Listing> {
+pub(crate) async fn list(sandbox: &Access, path: &GuestPath, page: ListRequest) -> Result<Listing> {
     tokio::time::timeout(FILE_DEADLINE, list_all(sandbox, path, page))
         .await
         .unwrap_or_else(|_| Err(deadline_passed("list the directory")))
 }
 
-async fn list_all(sandbox: &Sandbox, path: &GuestPath, page: ListRequest) -> Result<Listing> {
+async fn list_all(sandbox: &Access, path: &GuestPath, page: ListRequest) -> Result<Listing> {
     const OPERATION: &str = "list the directory";
     let _request = sandbox.requests.read().await;
     let request = AgentRequest::List { path: path.as_bytes().to_vec() };
-    let channel = sandbox.ask(OPERATION, &request, &[]).await?;
+    let channel = sandbox.ask(OPERATION, request, &[]).await?;
     let mut first: BinaryHeap<ByName> = BinaryHeap::new();
     let mut remaining = 0u64;
     loop {
@@ -290,11 +291,11 @@ fn directory_entry(entry: Entry) -> DirectoryEntry {
 
 pub(crate) async fn answer(
     operation: &'static str,
-    sandbox: &Sandbox,
+    sandbox: &Access,
     channel: &Channel,
 ) -> Result<(Reply, Vec<OwnedFd>)> {
     match tokio::time::timeout(FILE_DEADLINE, channel.receive::<Reply>()).await {
-        Ok(Ok(Some(answer))) => Ok(answer),
+        Ok(Ok(Some(answer))) => sandbox.check_fence(operation, &answer.0).map(|()| answer),
         Ok(Ok(None)) if sandbox.is_alive() => Err(Error::new(
             ErrorKind::Unexpected,
             SCHEME,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::wire::LauncherRequest;
 /// The helper, as `build.rs` made it.
 static HELPER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
 
-/// A running launcher. Dropping it ends all its sandboxes.
+/// A running launcher. Dropping it ends all its sandboxes but the kept ones.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     /// Unlike any other of this process.
@@ -60,10 +60,10 @@ impl Launcher {
         living().remove(&self.number);
     }
 
-    /// Sends a request with its one descriptor.
-    pub(crate) async fn send(&self, request: &LauncherRequest, fd: OwnedFd) -> io::Result<()> {
+    /// Sends a request with its descriptors.
+    pub(crate) async fn send(&self, request: &LauncherRequest, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         match &self.control {
-            Some(control) => transport::send(control.as_fd(), request, &[fd.as_fd()]).await,
+            Some(control) => transport::send(control.as_fd(), request, fds).await,
             None => Err(io::Error::from(Errno::PIPE)),
         }
     }
@@ -72,7 +72,7 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         self.retire();
-        // Seen by the launcher as the owner's end: it destroys everything and exits.
+        // Seen by the launcher as the owner's end: it destroys what is not kept, and exits when nothing is left.
         self.control = None;
         let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
         ended.extend(self.child.take());

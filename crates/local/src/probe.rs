@@ -59,7 +59,7 @@ pub(crate) async fn probe(backend: &LocalBackend) -> ProbeReport {
 /// Creates, runs `true`, destroys.
 async fn try_spec(backend: &LocalBackend, spec: &SandboxSpec, field: SpecField) -> Result<Tried> {
     let created = backend.create(spec).await?;
-    let landlock_abi = backend.sandbox("try the sandbox", &created.id)?.landlock_abi;
+    let landlock_abi = backend.sandbox("try the sandbox", &created.id).await?.landlock_abi;
     let timeout = Timeout::from_secs_f64(PROBE_TIMEOUT_SECONDS)?;
     let ran = backend
         .run_command(&created.id, CommandRequest::shell("true", timeout, OutputLimit::new(4096)?))

@@ -22,6 +22,7 @@ use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::Instant;
 
 use crate::SCHEME;
+use crate::access::Access;
 use crate::cgroup::Counter;
 use crate::error::{lost, unexpected};
 use crate::sandbox::Sandbox;
@@ -43,7 +44,7 @@ const PIPE_BYTES: usize = 64 << 10;
 const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 
 /// Runs a command in a sandbox.
-pub(crate) async fn run(sandbox: &Sandbox, request: CommandRequest) -> Result<CommandResult> {
+pub(crate) async fn run(sandbox: &Access, request: CommandRequest) -> Result<CommandResult> {
     let workdir = request.workdir.as_ref().map(|path| path.as_bytes()).unwrap_or_default();
     let mut run = run_request(OPERATION, sandbox, &request.invocation, &request.env, workdir)?;
     run.timeout_millis = u64::try_from(request.timeout.get().as_millis()).unwrap_or(u64::MAX).max(1);
@@ -139,7 +140,7 @@ struct Started {
     input: Option<OwnedFd>,
 }
 
-async fn start(sandbox: &Sandbox, run: RunRequest, with_input: bool) -> Result<Started> {
+async fn start(sandbox: &Access, run: RunRequest, with_input: bool) -> Result<Started> {
     let pipe = || {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // The sandbox's user is another one, who opens it by name: `tee /dev/stderr`, `cat /dev/stdin`. Nobody else can.
@@ -152,7 +153,7 @@ async fn start(sandbox: &Sandbox, run: RunRequest, with_input: bool) -> Result<S
     let input = if with_input { Some(pipe()?) } else { None };
     let mut fds = vec![stdout_in.as_fd(), stderr_in.as_fd(), stdout.as_fd(), stderr.as_fd()];
     fds.extend(input.as_ref().map(|(read, _)| read.as_fd()));
-    let channel = sandbox.ask(OPERATION, &AgentRequest::Run(run), &fds).await?;
+    let channel = sandbox.ask(OPERATION, AgentRequest::Run(run), &fds).await?;
     Ok(Started { channel, stdout, stderr, input: input.map(|(_, write)| write) })
 }
 
@@ -282,7 +283,10 @@ impl Running<'_> {
         self.stderr.take(format!("ringfence: {message}\n").as_bytes());
     }
 
-    fn finish(mut self, sandbox: &Sandbox, end: End) -> Result<CommandResult> {
+    fn finish(mut self, sandbox: &Access, end: End) -> Result<CommandResult> {
+        if let End::Reply(reply) = &end {
+            sandbox.check_fence(OPERATION, reply)?;
+        }
         self.stdout.drain();
         self.stderr.drain();
         drop(self.inside.take());

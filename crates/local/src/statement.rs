@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
-use ringfence_core::{EnforcementRow, EnforcementStatement, Error, Evidence, Result, SandboxSpec, SpecField};
+use ringfence_core::{
+    EnforcementRow, EnforcementStatement, Error, Evidence, Reach, Result, SandboxSpec, SpecField,
+};
 
 use crate::backend::{CREATE, DEFAULT_PIDS, LocalBackend, PidsMechanism};
 use crate::cgroup::{CgroupPlan, Controller};
@@ -49,7 +51,12 @@ fn is_at_most(kept: &str, asked: &str) -> bool {
 
 impl LocalBackend {
     /// One row per field of the spec: planned, or as it is for a sandbox that exists.
-    pub(crate) fn statement(&self, spec: &SandboxSpec, created: Option<&Known>) -> EnforcementStatement {
+    pub(crate) fn statement(
+        &self,
+        spec: &SandboxSpec,
+        reach: Reach,
+        created: Option<&Known>,
+    ) -> EnforcementStatement {
         let at = created.map(|_| now());
         let applied = if created.is_some() { Evidence::Applied } else { Evidence::Planned };
         let limits = spec.limits();
@@ -106,10 +113,27 @@ impl LocalBackend {
                     let workdir = spec.workdir().unwrap_or(view::WORKDIR);
                     row(format!("{workdir}, writable"), applied)
                 }
-                SpecField::Lifetime if spec.lifetime().is_some() => row(
-                    "timer of the launcher; ends earlier when the creating process ends".to_owned(),
-                    applied,
-                ),
+                SpecField::Lifetime if spec.lifetime().is_some() => {
+                    let besides = match reach {
+                        Reach::Kept => "whoever is left",
+                        Reach::Private | Reach::Listed => "ends earlier when the creating process ends",
+                    };
+                    row(format!("timer of the launcher; {besides}"), applied)
+                }
+                SpecField::Idle if spec.idle().is_some() => {
+                    row("timer of the launcher since the last operation was answered".to_owned(), applied)
+                }
+                SpecField::Owner if spec.owner().is_some() => EnforcementRow {
+                    strength: Some("processes of the same user and root can reach it; among those the claim decides".to_owned()),
+                    ..row(
+                        "tag kept by the launcher, written on condition of its version; each operation of a holder is checked by the agent"
+                            .to_owned(),
+                        applied,
+                    )
+                },
+                SpecField::Labels if !spec.labels().is_empty() => {
+                    row("tags kept by the launcher".to_owned(), applied)
+                }
                 _ => EnforcementRow::not_asked(field),
             }
         })

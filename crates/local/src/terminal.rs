@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ringfence_core::{
     Ending, Error, ErrorKind, Invocation, Result, Terminal, TerminalControl, TerminalRequest, TerminalSize,
+    claim,
 };
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -18,9 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::SCHEME;
+use crate::access::Access;
 use crate::error::{lost, unexpected};
 use crate::run::{Struck, run_request};
-use crate::sandbox::Sandbox;
 use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, NotStarted, Reply};
 
@@ -30,16 +31,16 @@ const OPERATION: &str = "open a terminal";
 const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Starts an interactive command.
-pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Result<Terminal> {
+pub(crate) async fn open(sandbox: &Access, request: TerminalRequest) -> Result<Terminal> {
     let shell = || Invocation::Program(vec![sandbox.shell.as_bytes().to_vec(), b"-i".to_vec()]);
     let invocation = request.invocation.unwrap_or_else(shell);
-    let mut run = run_request(OPERATION, &sandbox, &invocation, &request.env, b"")?;
+    let mut run = run_request(OPERATION, sandbox, &invocation, &request.env, b"")?;
     run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
     let request_inside = Arc::clone(&sandbox.requests).read_owned().await;
-    let limits = Struck::so_far(&sandbox);
+    let limits = Struck::so_far(sandbox);
     let request = AgentRequest::Run(run);
     let asking = async {
-        let channel = sandbox.ask(OPERATION, &request, &[]).await?;
+        let channel = sandbox.ask(OPERATION, request, &[]).await?;
         let reply = channel.receive::<Reply>().await;
         Ok::<_, Error>((channel, reply))
     };
@@ -50,6 +51,7 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     let (channel, reply) = asked?;
     let master = match reply {
         Ok(Some((Reply::Terminal, fds))) => fds.into_iter().next(),
+        Ok(Some((Reply::Fenced, _))) => return Err(claim::lost(SCHEME, OPERATION, &sandbox.id)),
         Ok(Some((Reply::NotStarted(_, errno), _))) => {
             let cause = io::Error::from_raw_os_error(errno);
             return Err(unexpected(OPERATION, "make one in the sandbox", cause));
@@ -74,13 +76,19 @@ pub(crate) async fn open(sandbox: Arc<Sandbox>, request: TerminalRequest) -> Res
     Ok(Terminal {
         input: Box::new(Master(watched(input, Interest::WRITABLE)?)),
         output: Box::new(Master(watched(output, Interest::READABLE)?)),
-        control: Arc::new(Control { sandbox, channel, master, limits, _request: request_inside }),
+        control: Arc::new(Control {
+            sandbox: sandbox.clone(),
+            channel,
+            master,
+            limits,
+            _request: request_inside,
+        }),
     })
 }
 
 #[derive(Debug)]
 struct Control {
-    sandbox: Arc<Sandbox>,
+    sandbox: Access,
     /// Its closing ends the command.
     channel: Channel,
     master: OwnedFd,

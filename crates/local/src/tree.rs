@@ -17,12 +17,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, Interest, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::SCHEME;
+use crate::access::Access;
 use crate::error::{file_failed, unexpected};
 use crate::files::{
     INLINE_CONTENT_BYTES, PIPE_BYTES, answer, deadline_passed, no_process, not_understood,
     written_for_its_reader,
 };
-use crate::sandbox::{FILE_DEADLINE, Sandbox};
+use crate::sandbox::FILE_DEADLINE;
 use crate::transport::{Channel, watch_nonblocking};
 use crate::tree::parser::{EVENT_BYTES, Nonsense, Parser, Step};
 use crate::wire::{AgentRequest, FileFault, Reply, TreeEvent, TreeSkip};
@@ -43,12 +44,12 @@ fn pipe(operation: &'static str) -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Tells `gate` a tree. Waits without a limit for who takes it, and at most [`FILE_DEADLINE`] for each part of it.
-pub(crate) async fn export(sandbox: &Sandbox, path: &GuestPath, gate: &mut TreeGate<'_>) -> Result<()> {
+pub(crate) async fn export(sandbox: &Access, path: &GuestPath, gate: &mut TreeGate<'_>) -> Result<()> {
     let _request = sandbox.requests.read().await;
     let (read, write) = pipe(EXPORT)?;
     let max_depth = u32::try_from(gate.limits().max_depth).unwrap_or(u32::MAX);
     let request = AgentRequest::Walk { path: path.as_bytes().to_vec(), max_depth };
-    let channel = sandbox.ask(EXPORT, &request, &[write.as_fd()]).await?;
+    let channel = sandbox.ask(EXPORT, request, &[write.as_fd()]).await?;
     drop(write);
     let mut walk = Walk::new(read).map_err(|error| unexpected(EXPORT, "wait for a pipe", error))?;
     let mut began = false;
@@ -88,7 +89,7 @@ fn reason(why: TreeSkip) -> SkipReason {
 }
 
 /// Says why a walk ended before its end.
-async fn ended_early(sandbox: &Sandbox, path: &GuestPath, channel: &Channel, began: bool) -> Error {
+async fn ended_early(sandbox: &Access, path: &GuestPath, channel: &Channel, began: bool) -> Error {
     match answer(EXPORT, sandbox, channel).await {
         Ok((Reply::FileFailed(FileFault::Errno, errno), _))
             if !began && errno == Errno::XDEV.raw_os_error() =>
@@ -258,7 +259,7 @@ impl AsyncRead for Content<'_> {
 
 /// Replaces or creates a file with what a source yields, of exactly the size that was promised.
 pub(crate) async fn import(
-    sandbox: &Sandbox,
+    sandbox: &Access,
     path: &GuestPath,
     size: u64,
     executable: bool,
@@ -273,10 +274,10 @@ pub(crate) async fn import(
         while let Some(part) = source.next(INLINE_CONTENT_BYTES).await? {
             content.extend_from_slice(&part);
         }
-        (sandbox.ask(IMPORT, &request(Some(content)), &[]).await?, Ok(()))
+        (sandbox.ask(IMPORT, request(Some(content)), &[]).await?, Ok(()))
     } else {
         let (read, write) = pipe(IMPORT)?;
-        let channel = sandbox.ask(IMPORT, &request(None), &[read.as_fd()]).await?;
+        let channel = sandbox.ask(IMPORT, request(None), &[read.as_fd()]).await?;
         drop(read);
         let sent = send(&mut source, write).await;
         (channel, sent)

@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_core::{Error, ErrorKind, Result};
+use ringfence_core::{Error, ErrorKind, Result, SandboxSpec};
 
 use crate::SCHEME;
-use crate::config::LocalConfig;
+use crate::config::{LocalConfig, Shell};
 use crate::wire::ViewEntry;
 
 /// The user's name inside.
@@ -74,6 +74,48 @@ pub(crate) fn judge(config: &LocalConfig, workdir: &[u8]) -> Result<()> {
             own.into_iter().chain([workdir]).find(|own| path.starts_with(own) || own.starts_with(path));
         if let Some(own) = overlap {
             return refuse(&format!("which overlaps with the sandbox's own {}", own.display()));
+        }
+    }
+    Ok(())
+}
+
+/// Where commands start.
+pub(crate) fn workdir_of(spec: &SandboxSpec) -> Vec<u8> {
+    spec.workdir().unwrap_or(WORKDIR).as_bytes().to_vec()
+}
+
+/// What every command sees unless the spec says otherwise.
+pub(crate) fn environment(spec: &SandboxSpec, shell: Shell) -> Vec<(String, String)> {
+    let defaults = [
+        ("HOME", HOME),
+        ("HOSTNAME", HOST_NAME),
+        ("LANG", "C.UTF-8"),
+        ("LOGNAME", USER),
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("SHELL", if shell == Shell::Bash { "/bin/bash" } else { "/bin/sh" }),
+        ("USER", USER),
+    ];
+    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let given = spec.env().iter().map(|(name, value)| own((name.as_str(), value.as_str())));
+    // Later ones win where they are put together.
+    defaults.map(own).into_iter().chain(given).collect()
+}
+
+/// Refuses to show a sandbox the place where sandboxes are found: whoever can connect there commands them (S36).
+pub(crate) fn judge_directory(config: &LocalConfig, directory: &Path) -> Result<()> {
+    // Links on the way are followed on both sides; what does not exist cannot be shown.
+    let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    for path in &config.read_only_paths {
+        let shown = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        if directory.starts_with(&shown) || shown.starts_with(&directory) {
+            let message = format!(
+                "read_only_paths names {}, which would show the directory of sandboxes, {}, and with it the means to command them",
+                path.display(),
+                directory.display()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, SCHEME, "accept the configuration", message)
+                .hint("show something narrower, or set runtime_dir to a directory elsewhere")
+                .terminal());
         }
     }
     Ok(())

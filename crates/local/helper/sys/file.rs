@@ -42,6 +42,8 @@ pub(crate) struct Metadata {
     pub(crate) mode: u32,
     /// Size in bytes.
     pub(crate) size: u64,
+    /// Its owner.
+    pub(crate) uid: u32,
 }
 
 impl Metadata {
@@ -66,7 +68,7 @@ fn metadata_at(directory: Option<BorrowedFd<'_>>, name: &CStr, flags: libc::c_in
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: name and buffer outlive the call; on 64-bit machines the C library's structure is the kernel's.
     unsafe { call!(libc::SYS_newfstatat, raw(directory), name.as_ptr(), &raw mut stat, flags) }?;
-    Ok(Metadata { mode: stat.st_mode, size: stat.st_size as u64 })
+    Ok(Metadata { mode: stat.st_mode, size: stat.st_size as u64, uid: stat.st_uid })
 }
 
 /// Creates a directory.
@@ -107,6 +109,22 @@ pub(crate) fn unlink(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     let name = c_string(name)?;
     // SAFETY: the string outlives the call.
     unsafe { call!(libc::SYS_unlinkat, directory.as_raw_fd(), name.as_ptr(), 0) }.map(drop)
+}
+
+/// Takes the lock of an open file; EAGAIN when another has it. It is released when the last descriptor of this opening is closed,
+/// at the end of the process at the latest.
+pub(crate) fn lock(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_flock, fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }.map(drop)
+}
+
+/// Bytes stored in the file system of an open file.
+pub(crate) fn stored_bytes(fd: BorrowedFd<'_>) -> Result<u64> {
+    // SAFETY: all-zero is a valid buffer.
+    let mut system: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the buffer outlives the call.
+    unsafe { call!(libc::SYS_fstatfs, fd.as_raw_fd(), &raw mut system) }?;
+    Ok((system.f_blocks.saturating_sub(system.f_bfree)).saturating_mul(system.f_bsize as u64))
 }
 
 /// Removes an empty directory.

@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod call;
+pub(crate) mod activity;
 pub(crate) mod fd;
 pub(crate) mod file;
 mod heap;

@@ -382,10 +382,10 @@ pub(crate) fn unblock_signals() -> Result<()> {
     set_blocked(libc::SIG_SETMASK, 0)
 }
 
-/// Sets the mask for new files.
-pub(crate) fn set_umask(mask: libc::mode_t) {
+/// Sets the mask for new files; returns the one before.
+pub(crate) fn set_umask(mask: libc::mode_t) -> libc::mode_t {
     // SAFETY: takes an integer, and always succeeds.
-    drop(unsafe { call!(libc::SYS_umask, mask) });
+    unsafe { call!(libc::SYS_umask, mask) }.unwrap_or_default() as libc::mode_t
 }
 
 /// Milliseconds of a clock that never goes back and counts suspended time too.
@@ -393,6 +393,14 @@ pub(crate) fn now_millis() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call; CLOCK_BOOTTIME always exists.
     drop(unsafe { call!(libc::SYS_clock_gettime, libc::CLOCK_BOOTTIME, &raw mut time) });
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// Milliseconds since 1970, as this machine's clock has them.
+pub(crate) fn unix_millis() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call; CLOCK_REALTIME always exists.
+    drop(unsafe { call!(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut time) });
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 

@@ -24,8 +24,17 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
-/// Sends one message with descriptors. Never raises SIGPIPE.
+/// Sends one message with descriptors, waiting for room. Never raises SIGPIPE.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    send_with(socket, bytes, fds, 0)
+}
+
+/// Sends one message with descriptors; EAGAIN where there is no room for it. For sockets that came from outside.
+pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    send_with(socket, bytes, fds, libc::MSG_DONTWAIT)
+}
+
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: libc::c_int) -> Result<()> {
     if fds.len() > MAX_FDS {
         return Err(Errno(libc::EINVAL));
     }
@@ -59,8 +68,9 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
     loop {
         // SAFETY: the header and what it points to outlive the call.
-        let sent =
-            unsafe { call!(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        let sent = unsafe {
+            call!(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL | flags)
+        };
         match sent {
             Ok(_) => return Ok(()),
             Err(Errno(libc::EINTR)) => {}
@@ -120,6 +130,16 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, most: usize) -> Result<(Vec<u8>, V
         return Err(Errno(libc::EMSGSIZE));
     }
     Ok((buffer, fds))
+}
+
+/// Whether a message waits, rather than the end of the other side.
+pub(crate) fn has_message(socket: BorrowedFd<'_>) -> bool {
+    let mut byte = 0u8;
+    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    let (nobody, nothing) = (ptr::null_mut::<libc::sockaddr>(), ptr::null_mut::<libc::socklen_t>());
+    // SAFETY: the byte outlives the call.
+    let got = unsafe { call!(libc::SYS_recvfrom, fd, &raw mut byte, 1, flags, nobody, nothing) };
+    matches!(got, Ok(1..))
 }
 
 /// Something to wait for.
@@ -187,6 +207,16 @@ impl Epoll {
         unsafe { call!(libc::SYS_epoll_ctl, epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }.map(drop)
     }
 
+    /// Watches `fd` no more.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
+        let none: *mut libc::epoll_event = ptr::null_mut();
+        // It may not have been watched: that is as good.
+        // SAFETY: takes integers only.
+        drop(unsafe {
+            call!(libc::SYS_epoll_ctl, self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), none)
+        });
+    }
+
     /// Waits and returns the keys that are ready.
     pub(crate) fn wait(&self, timeout_millis: Option<u64>) -> Result<Vec<u64>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
@@ -201,6 +231,57 @@ impl Epoll {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Connections that wait to be accepted; more wait in their own call.
+const BACKLOG: i32 = 1024;
+
+/// A listening socket at a path that does not exist yet, for its user alone. Not blocking.
+pub(crate) fn listen(path: &[u8]) -> Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes integers only.
+    let fd = unsafe { call!(libc::SYS_socket, libc::AF_UNIX, kind, 0) }?;
+    // SAFETY: a fresh descriptor.
+    let socket = unsafe { OwnedFd::new(fd) };
+    // SAFETY: all-zero is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // One byte stays for the NUL.
+    if path.len() >= address.sun_path.len() {
+        return Err(Errno(libc::ENAMETOOLONG));
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(path) {
+        *place = *byte as libc::c_char;
+    }
+    let mask = super::process::set_umask(0o177);
+    let (fd, size) = (socket.as_raw_fd(), size_of::<libc::sockaddr_un>());
+    // SAFETY: the address outlives the call and has the size given.
+    let bound = unsafe { call!(libc::SYS_bind, fd, &raw const address, size) };
+    super::process::set_umask(mask);
+    bound?;
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_listen, fd, BACKLOG) }?;
+    Ok(socket)
+}
+
+/// The next connection; EAGAIN when there is none (any more).
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let (nobody, nothing) = (ptr::null_mut::<libc::sockaddr>(), ptr::null_mut::<libc::socklen_t>());
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no address is asked for.
+    let fd = unsafe { call!(libc::SYS_accept4, listener.as_raw_fd(), nobody, nothing, flags) }?;
+    // SAFETY: a fresh descriptor.
+    Ok(unsafe { OwnedFd::new(fd) })
+}
+
+/// The user at the other end of a connection, as the kernel noted it when that was made.
+pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    let (fd, level, name) = (socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: both outlive the call, and the size given is the structure's.
+    unsafe { call!(libc::SYS_getsockopt, fd, level, name, &raw mut peer, &raw mut size) }?;
+    Ok(peer.uid)
 }
 
 /// Brings the loopback interface of this network namespace up; returns a socket in it.

@@ -4,6 +4,26 @@ use alloc::vec::Vec;
 
 use super::codec::{Malformed, Message, Read, Reader, Writer};
 
+/// A request and the fence of the claim under which it is made; 0 where it is made under none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fenced<T> {
+    /// The fence.
+    pub(crate) fence: u64,
+    /// The request.
+    pub(crate) request: T,
+}
+
+impl<T: Message> Message for Fenced<T> {
+    fn put(&self, writer: &mut Writer) {
+        writer.u64(self.fence);
+        self.request.put(writer);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self { fence: reader.u64()?, request: T::get(reader)? })
+    }
+}
+
 /// What the owner asks of an agent. First descriptor: a socket for this request alone; its closing cancels the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AgentRequest {
@@ -48,6 +68,8 @@ pub(crate) enum AgentRequest {
         /// What lies deeper than this many directories is not wanted.
         max_depth: u32,
     },
+    /// See what runs and what is stored.
+    Look,
 }
 
 /// A command to run.
@@ -113,6 +135,7 @@ impl Message for AgentRequest {
                 writer.bytes(path);
                 writer.u32(*max_depth);
             }
+            Self::Look => writer.u8(6),
         }
     }
 
@@ -153,6 +176,7 @@ impl Message for AgentRequest {
                 },
             },
             5 => Self::Walk { path: reader.bytes()?, max_depth: reader.u32()? },
+            6 => Self::Look,
             _ => return Err(Malformed),
         })
     }
@@ -185,6 +209,25 @@ pub(crate) enum Reply {
     EndOfEntries,
     /// The file operation failed.
     FileFailed(FileFault, i32),
+    /// The claim under which it was asked is over.
+    Fenced,
+    /// Bytes stored. Processes follow, in no order, and the end.
+    Stored(u64),
+    /// Some processes.
+    Processes(Vec<Seen>),
+    /// No more processes.
+    EndOfProcesses,
+}
+
+/// A process of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Its parent's number.
+    pub(crate) parent: u32,
+    /// Program and arguments, as far as they fit, each with its NUL.
+    pub(crate) command: Vec<u8>,
 }
 
 /// Which step before the command's own code failed.
@@ -265,6 +308,20 @@ impl Message for Reply {
                 writer.u8(*fault as u8);
                 writer.u32(errno.cast_unsigned());
             }
+            Self::Fenced => writer.u8(12),
+            Self::Stored(bytes) => {
+                writer.u8(13);
+                writer.u64(*bytes);
+            }
+            Self::Processes(processes) => {
+                writer.u8(14);
+                writer.list(processes, |writer, process| {
+                    writer.u32(process.pid);
+                    writer.u32(process.parent);
+                    writer.bytes(&process.command);
+                });
+            }
+            Self::EndOfProcesses => writer.u8(15),
         }
     }
 
@@ -293,6 +350,12 @@ impl Message for Reply {
                 reader.u32()?.cast_signed(),
             ),
             11 => Self::Started(reader.u8()? != 0),
+            12 => Self::Fenced,
+            13 => Self::Stored(reader.u64()?),
+            14 => Self::Processes(reader.list(|reader| {
+                Ok(Seen { pid: reader.u32()?, parent: reader.u32()?, command: reader.bytes()? })
+            })?),
+            15 => Self::EndOfProcesses,
             _ => return Err(Malformed),
         })
     }

@@ -11,25 +11,25 @@ pub(crate) struct Malformed;
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(super) fn u8(&mut self, value: u8) {
+    pub(crate) fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    pub(super) fn u32(&mut self, value: u32) {
+    pub(crate) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn u64(&mut self, value: u64) {
+    pub(crate) fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn bytes(&mut self, value: &[u8]) {
+    pub(crate) fn bytes(&mut self, value: &[u8]) {
         // Nothing longer than MESSAGE_BYTES is ever sent.
         self.u32(value.len() as u32);
         self.0.extend_from_slice(value);
     }
 
-    pub(super) fn list<T>(&mut self, values: &[T], mut each: impl FnMut(&mut Self, &T)) {
+    pub(crate) fn list<T>(&mut self, values: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.u32(values.len() as u32);
         for value in values {
             each(self, value);
@@ -41,7 +41,7 @@ impl Writer {
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
-pub(super) type Read<T> = Result<T, Malformed>;
+pub(crate) type Read<T> = Result<T, Malformed>;
 
 impl<'a> Reader<'a> {
     fn take(&mut self, length: usize) -> Read<&'a [u8]> {
@@ -50,24 +50,24 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    pub(super) fn u8(&mut self) -> Read<u8> {
+    pub(crate) fn u8(&mut self) -> Read<u8> {
         Ok(self.take(1)?[0])
     }
 
-    pub(super) fn u32(&mut self) -> Read<u32> {
+    pub(crate) fn u32(&mut self) -> Read<u32> {
         self.take(4)?.try_into().map(u32::from_le_bytes).map_err(|_| Malformed)
     }
 
-    pub(super) fn u64(&mut self) -> Read<u64> {
+    pub(crate) fn u64(&mut self) -> Read<u64> {
         self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)
     }
 
-    pub(super) fn bytes(&mut self) -> Read<Vec<u8>> {
+    pub(crate) fn bytes(&mut self) -> Read<Vec<u8>> {
         let length = self.u32()? as usize;
         self.take(length).map(<[u8]>::to_vec)
     }
 
-    pub(super) fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let count = self.u32()? as usize;
         // Every element takes at least a byte, so a lying count cannot reserve memory.
         if count > self.0.len() {

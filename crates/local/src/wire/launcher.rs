@@ -1,198 +1,123 @@
-//! Between owner and launcher: sandboxes made and destroyed.
+//! To the launcher: from its owner, and about one sandbox from any process that may reach that. First descriptor of each request:
+//! a socket for this request alone, on which one answer comes.
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::codec::{Malformed, Message, Read, Reader, Writer};
+use super::create::CreateRequest;
 
 /// What the owner asks of the launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LauncherRequest {
-    /// Create a sandbox. Descriptor: the agent's end of the owner's socket, on which everything is answered.
+    /// Create a sandbox. The first descriptor is the agent's end of the owner's socket, on which everything is answered.
     Create(Box<CreateRequest>),
-    /// Destroy a sandbox. Descriptor: a socket on which one byte comes when nothing of it is left.
-    Destroy {
-        /// Which one.
-        token: u64,
+    /// Something about the sandbox of this name.
+    About(Vec<u8>, SandboxRequest),
+}
+
+/// What is asked about one sandbox, by its owner or by another process over the sandbox's own socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SandboxRequest {
+    /// Use it.
+    Attach,
+    /// See how it stands.
+    Look,
+    /// Replace the tags if they have this version.
+    SetTags {
+        /// The version they must have.
+        expected: u64,
+        /// From now on requests that carry another fence are refused; 0 is nobody's.
+        fence: u64,
+        /// The new tags.
+        tags: Vec<u8>,
     },
+    /// Begin its lifetime anew, and its idle time; with 0 it has the lifetime that it was created with.
+    Renew {
+        /// From now on.
+        lifetime_millis: u64,
+    },
+    /// End it. Answered when nothing of it is left.
+    Destroy,
 }
 
-/// A sandbox to create, every decision made.
+/// What the launcher answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SandboxReply {
+    /// Descriptors: a socket to the agent, and what the creator left to be read.
+    Attached,
+    /// How it stands.
+    State(State),
+    /// The tags are written and have this version.
+    Tagged(u64),
+    /// The tags have this other version.
+    Conflict(u64),
+    /// The lifetime begins anew and is this long; 0 is without end.
+    Renewed(u64),
+    /// Nothing of it is left.
+    Gone,
+    /// Its processes are gone, but a cgroup directory could not be removed.
+    CgroupLeft,
+    /// The request failed with this error number.
+    Failed(i32),
+}
+
+/// How a sandbox stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct CreateRequest {
-    /// Names the sandbox between owner and launcher.
-    pub(crate) token: u64,
-    /// The one user and group id that exists inside.
-    pub(crate) uid: u32,
-    /// Host name inside.
-    pub(crate) host_name: Vec<u8>,
-    /// What the root contains, in order; parents come first.
-    pub(crate) view: Vec<ViewEntry>,
-    /// Bytes of all writable places together.
-    pub(crate) disk_bytes: u64,
-    /// Files and directories of all writable places together.
-    pub(crate) inodes: u64,
-    /// Where commands start; created and writable.
-    pub(crate) workdir: Vec<u8>,
-    /// Cgroup work, in order.
-    pub(crate) cgroup: Vec<CgroupStep>,
-    /// Highest process number of the pid namespace; 0 leaves it.
-    pub(crate) pid_max: u32,
-    /// Processes of the sandbox's user; 0 leaves it.
-    pub(crate) user_processes: u32,
-    /// Processors it may be scheduled on; 0 leaves all.
-    pub(crate) cpus: u32,
-    /// Seccomp filter.
-    pub(crate) filter: Vec<u8>,
-    /// Milliseconds until the launcher ends it; 0 is never.
-    pub(crate) lifetime_millis: u64,
+pub(crate) struct State {
+    /// Version of the tags.
+    pub(crate) version: u64,
+    /// The tags.
+    pub(crate) tags: Vec<u8>,
+    /// Whether it outlives its owner.
+    pub(crate) kept: bool,
+    /// Since it was created.
+    pub(crate) age_millis: u64,
+    /// Until its lifetime is over; `u64::MAX` where that has no end.
+    pub(crate) remaining_millis: u64,
+    /// Until it has been idle for too long; `u64::MAX` where it may be idle.
+    pub(crate) remaining_idle_millis: u64,
 }
 
-/// One thing in the root. Paths are relative to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ViewEntry {
-    /// A directory of the root itself, read-only once the root is.
-    Directory(Vec<u8>),
-    /// A file of the root itself with this content.
-    File(Vec<u8>, Vec<u8>),
-    /// A symbolic link: path, target.
-    Symlink(Vec<u8>, Vec<u8>),
-    /// A host file or directory, read-only: path, source.
-    Bind(Vec<u8>, Vec<u8>),
-    /// A host device node: path, source.
-    Device(Vec<u8>, Vec<u8>),
-    /// A writable directory with these permission bits.
-    Writable(Vec<u8>, u32),
-}
-
-/// Which field of the spec a failure is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
-    /// None in particular: no sandbox at all is possible like this.
-    Sandbox,
-    /// Memory limit.
-    Memory,
-    /// CPU limit.
-    Cpus,
-    /// Process limit.
-    Pids,
-    /// Disk limit.
-    Disk,
-    /// Network.
-    Network,
-    /// Working directory.
-    Workdir,
-}
-
-impl Subject {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Sandbox, Self::Memory, Self::Cpus, Self::Pids, Self::Disk, Self::Network, Self::Workdir];
-
-    fn get(reader: &mut Reader<'_>) -> Read<Self> {
-        Self::ALL.get(usize::from(reader.u8()?)).copied().ok_or(Malformed)
-    }
-}
-
-/// One step of cgroup work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CgroupStep {
-    /// The limit it is for.
-    pub(crate) subject: Subject,
-    /// What to do.
-    pub(crate) action: CgroupAction,
-}
-
-/// What a step does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CgroupAction {
-    /// Create a directory that may exist and stays.
-    Ensure(Vec<u8>),
-    /// Create a directory of this sandbox alone, removed with it.
-    Own(Vec<u8>),
-    /// Write a value into a file.
-    Write(Vec<u8>, Vec<u8>),
-    /// Write a value into a file that only some kernels have.
-    WriteIfPresent(Vec<u8>, Vec<u8>),
-    /// Put the sandbox into the directory by its pid before it goes on (v1).
-    Attach(Vec<u8>),
-    /// Clone the sandbox straight into the directory (v2).
-    CloneInto(Vec<u8>),
-}
-
-impl CgroupStep {
-    fn put(&self, writer: &mut Writer) {
-        writer.u8(self.subject as u8);
-        let (code, path, value) = match &self.action {
-            CgroupAction::Ensure(path) => (0, path, None),
-            CgroupAction::Own(path) => (1, path, None),
-            CgroupAction::Write(path, value) => (2, path, Some(value)),
-            CgroupAction::Attach(path) => (3, path, None),
-            CgroupAction::CloneInto(path) => (4, path, None),
-            CgroupAction::WriteIfPresent(path, value) => (5, path, Some(value)),
-        };
-        writer.u8(code);
-        writer.bytes(path);
-        if let Some(value) = value {
-            writer.bytes(value);
-        }
-    }
-
-    fn get(reader: &mut Reader<'_>) -> Read<Self> {
-        let subject = Subject::get(reader)?;
-        let code = reader.u8()?;
-        let path = reader.bytes()?;
-        let action = match code {
-            0 => CgroupAction::Ensure(path),
-            1 => CgroupAction::Own(path),
-            2 => CgroupAction::Write(path, reader.bytes()?),
-            3 => CgroupAction::Attach(path),
-            4 => CgroupAction::CloneInto(path),
-            5 => CgroupAction::WriteIfPresent(path, reader.bytes()?),
-            _ => return Err(Malformed),
-        };
-        Ok(Self { subject, action })
-    }
-}
-
-impl ViewEntry {
+impl SandboxRequest {
     fn put(&self, writer: &mut Writer) {
         match self {
-            Self::Directory(path) => {
-                writer.u8(0);
-                writer.bytes(path);
+            Self::Attach => writer.u8(0),
+            Self::Look => writer.u8(1),
+            Self::SetTags { expected, fence, tags } => {
+                writer.u8(2);
+                writer.u64(*expected);
+                writer.u64(*fence);
+                writer.bytes(tags);
             }
-            Self::File(path, content) => put_two(writer, 1, path, content),
-            Self::Symlink(path, target) => put_two(writer, 2, path, target),
-            Self::Bind(path, source) => put_two(writer, 3, path, source),
-            Self::Device(path, source) => put_two(writer, 4, path, source),
-            Self::Writable(path, mode) => {
-                writer.u8(5);
-                writer.bytes(path);
-                writer.u32(*mode);
+            Self::Renew { lifetime_millis } => {
+                writer.u8(3);
+                writer.u64(*lifetime_millis);
             }
+            Self::Destroy => writer.u8(4),
         }
     }
 
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
-        let code = reader.u8()?;
-        let path = reader.bytes()?;
-        Ok(match code {
-            0 => Self::Directory(path),
-            1 => Self::File(path, reader.bytes()?),
-            2 => Self::Symlink(path, reader.bytes()?),
-            3 => Self::Bind(path, reader.bytes()?),
-            4 => Self::Device(path, reader.bytes()?),
-            5 => Self::Writable(path, reader.u32()?),
+        Ok(match reader.u8()? {
+            0 => Self::Attach,
+            1 => Self::Look,
+            2 => Self::SetTags { expected: reader.u64()?, fence: reader.u64()?, tags: reader.bytes()? },
+            3 => Self::Renew { lifetime_millis: reader.u64()? },
+            4 => Self::Destroy,
             _ => return Err(Malformed),
         })
     }
 }
 
-fn put_two(writer: &mut Writer, code: u8, first: &[u8], second: &[u8]) {
-    writer.u8(code);
-    writer.bytes(first);
-    writer.bytes(second);
+impl Message for SandboxRequest {
+    fn put(&self, writer: &mut Writer) {
+        self.put(writer);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Read<Self> {
+        Self::get(reader)
+    }
 }
 
 impl Message for LauncherRequest {
@@ -200,94 +125,77 @@ impl Message for LauncherRequest {
         match self {
             Self::Create(request) => {
                 writer.u8(0);
-                writer.u64(request.token);
-                writer.u32(request.uid);
-                writer.bytes(&request.host_name);
-                writer.list(&request.view, |writer, entry| entry.put(writer));
-                writer.u64(request.disk_bytes);
-                writer.u64(request.inodes);
-                writer.bytes(&request.workdir);
-                writer.list(&request.cgroup, |writer, step| step.put(writer));
-                writer.u32(request.pid_max);
-                writer.u32(request.user_processes);
-                writer.u32(request.cpus);
-                writer.bytes(&request.filter);
-                writer.u64(request.lifetime_millis);
+                request.put(writer);
             }
-            Self::Destroy { token } => {
+            Self::About(name, request) => {
                 writer.u8(1);
-                writer.u64(*token);
+                writer.bytes(name);
+                request.put(writer);
             }
         }
     }
 
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
         match reader.u8()? {
-            0 => Ok(Self::Create(Box::new(CreateRequest {
-                token: reader.u64()?,
-                uid: reader.u32()?,
-                host_name: reader.bytes()?,
-                view: reader.list(ViewEntry::get)?,
-                disk_bytes: reader.u64()?,
-                inodes: reader.u64()?,
-                workdir: reader.bytes()?,
-                cgroup: reader.list(CgroupStep::get)?,
-                pid_max: reader.u32()?,
-                user_processes: reader.u32()?,
-                cpus: reader.u32()?,
-                filter: reader.bytes()?,
-                lifetime_millis: reader.u64()?,
-            }))),
-            1 => Ok(Self::Destroy { token: reader.u64()? }),
+            0 => Ok(Self::Create(Box::new(CreateRequest::get(reader)?))),
+            1 => Ok(Self::About(reader.bytes()?, SandboxRequest::get(reader)?)),
             _ => Err(Malformed),
         }
     }
 }
 
-/// What comes back on the agent's socket after a create, once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CreateReply {
-    /// The sandbox takes requests.
-    Ready {
-        /// Landlock ABI enforced; 0 where the kernel has none.
-        landlock_abi: u32,
-    },
-    /// A step failed and nothing is left.
-    Failed {
-        /// The field of the spec it is about.
-        subject: Subject,
-        /// What was being done.
-        step: String,
-        /// Why it failed.
-        errno: i32,
-    },
-}
-
-impl Message for CreateReply {
+impl Message for SandboxReply {
     fn put(&self, writer: &mut Writer) {
         match self {
-            Self::Ready { landlock_abi } => {
-                writer.u8(0);
-                writer.u32(*landlock_abi);
-            }
-            Self::Failed { subject, step, errno } => {
+            Self::Attached => writer.u8(0),
+            Self::State(state) => {
                 writer.u8(1);
-                writer.u8(*subject as u8);
-                writer.bytes(step.as_bytes());
+                writer.u64(state.version);
+                writer.bytes(&state.tags);
+                writer.u8(u8::from(state.kept));
+                writer.u64(state.age_millis);
+                writer.u64(state.remaining_millis);
+                writer.u64(state.remaining_idle_millis);
+            }
+            Self::Tagged(version) => {
+                writer.u8(2);
+                writer.u64(*version);
+            }
+            Self::Conflict(version) => {
+                writer.u8(3);
+                writer.u64(*version);
+            }
+            Self::Renewed(millis) => {
+                writer.u8(4);
+                writer.u64(*millis);
+            }
+            Self::Gone => writer.u8(5),
+            Self::CgroupLeft => writer.u8(6),
+            Self::Failed(errno) => {
+                writer.u8(7);
                 writer.u32(errno.cast_unsigned());
             }
         }
     }
 
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
-        match reader.u8()? {
-            0 => Ok(Self::Ready { landlock_abi: reader.u32()? }),
-            1 => Ok(Self::Failed {
-                subject: Subject::get(reader)?,
-                step: String::from_utf8_lossy(&reader.bytes()?).into_owned(),
-                errno: reader.u32()?.cast_signed(),
+        Ok(match reader.u8()? {
+            0 => Self::Attached,
+            1 => Self::State(State {
+                version: reader.u64()?,
+                tags: reader.bytes()?,
+                kept: reader.u8()? != 0,
+                age_millis: reader.u64()?,
+                remaining_millis: reader.u64()?,
+                remaining_idle_millis: reader.u64()?,
             }),
-            _ => Err(Malformed),
-        }
+            2 => Self::Tagged(reader.u64()?),
+            3 => Self::Conflict(reader.u64()?),
+            4 => Self::Renewed(reader.u64()?),
+            5 => Self::Gone,
+            6 => Self::CgroupLeft,
+            7 => Self::Failed(reader.u32()?.cast_signed()),
+            _ => return Err(Malformed),
+        })
     }
 }

@@ -3,21 +3,21 @@
 //!
 //! Compiled into both. The library treats everything that comes back as hostile: lengths are checked, unknown values refused.
 
-mod agent;
-mod codec;
+pub(crate) mod agent;
+pub(crate) mod codec;
+mod create;
 mod launcher;
 mod tree;
 
-pub(crate) use agent::{AgentRequest, Entry, FileFault, NotStarted, Reply, RunRequest};
+pub(crate) use agent::{AgentRequest, Entry, Fenced, FileFault, NotStarted, Reply, RunRequest};
 pub(crate) use codec::Message;
-pub(crate) use launcher::{
-    CgroupAction, CgroupStep, CreateReply, CreateRequest, LauncherRequest, Subject, ViewEntry,
-};
+pub(crate) use create::{CgroupAction, CgroupStep, CreateReply, CreateRequest, Listing, Subject, ViewEntry};
+pub(crate) use launcher::{LauncherRequest, SandboxReply, SandboxRequest, State};
 
 pub(crate) use tree::{TreeEvent, TreeSkip};
 
 /// The version of everything here.
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 /// First byte of a request that follows in the same packet.
 pub(crate) const INLINE: u8 = VERSION << 1;
@@ -30,6 +30,15 @@ pub(crate) const INLINE_BYTES: usize = 48 << 10;
 
 /// The most bytes of any message.
 pub(crate) const MESSAGE_BYTES: usize = 8 << 20;
+
+/// How the record of a sandbox ends, after its name.
+pub(crate) const RECORD_SUFFIX: &str = ".json";
+
+/// How the socket of a sandbox ends, after its name.
+pub(crate) const SOCKET_SUFFIX: &str = ".sock";
+
+/// Where what happens to sandboxes is written down, beside their records.
+pub(crate) const AUDIT_FILE: &[u8] = b"audit.jsonl";
 
 /// The commands' grace: between asking a tree to end and ending it.
 pub(crate) const GRACE_MILLIS: u64 = 2000;

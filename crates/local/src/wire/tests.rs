@@ -1,13 +1,13 @@
 //! Every message survives, and no part of one is taken for one.
 
-use super::agent::{FILE_FAULTS, NOT_STARTED};
+use super::agent::{FILE_FAULTS, NOT_STARTED, Seen};
 use super::codec::Malformed;
 use super::tree::TREE_SKIPS;
 use super::*;
 
 fn create() -> LauncherRequest {
     LauncherRequest::Create(Box::new(CreateRequest {
-        token: 7,
+        name: b"sb-7".to_vec(),
         uid: 1000,
         host_name: b"sandbox".to_vec(),
         view: vec![
@@ -38,6 +38,14 @@ fn create() -> LauncherRequest {
         cpus: 3,
         filter: vec![0; 16],
         lifetime_millis: u64::MAX,
+        idle_millis: 6,
+        parked: true,
+        listing: Some(Listing {
+            directory: b"/run/x".to_vec(),
+            record: b"{}".to_vec(),
+            kept: true,
+            tags: b"{\"a\":\"b\"}".to_vec(),
+        }),
     }))
 }
 
@@ -66,6 +74,38 @@ fn requests() -> Vec<AgentRequest> {
         },
         AgentRequest::Import { path: b"p".to_vec(), size: 3, executable: false, content: None },
         AgentRequest::Walk { path: b"p".to_vec(), max_depth: 9 },
+        AgentRequest::Look,
+    ]
+}
+
+fn about() -> Vec<SandboxRequest> {
+    vec![
+        SandboxRequest::Attach,
+        SandboxRequest::Look,
+        SandboxRequest::SetTags { expected: 1, fence: 2, tags: b"{}".to_vec() },
+        SandboxRequest::Renew { lifetime_millis: 3 },
+        SandboxRequest::Destroy,
+    ]
+}
+
+fn answers() -> Vec<SandboxReply> {
+    let state = State {
+        version: 1,
+        tags: b"{}".to_vec(),
+        kept: true,
+        age_millis: 2,
+        remaining_millis: u64::MAX,
+        remaining_idle_millis: 4,
+    };
+    vec![
+        SandboxReply::Attached,
+        SandboxReply::State(state),
+        SandboxReply::Tagged(1),
+        SandboxReply::Conflict(2),
+        SandboxReply::Renewed(3),
+        SandboxReply::Gone,
+        SandboxReply::CgroupLeft,
+        SandboxReply::Failed(5),
     ]
 }
 
@@ -97,6 +137,10 @@ fn replies() -> Vec<Reply> {
         Reply::Written,
         Reply::Entries(vec![Entry { name: vec![0xff, b'\n'], kind: 8, size: Some(4) }]),
         Reply::EndOfEntries,
+        Reply::Fenced,
+        Reply::Stored(5),
+        Reply::Processes(vec![Seen { pid: 3, parent: 2, command: b"sh\0".to_vec() }]),
+        Reply::EndOfProcesses,
     ];
     replies.extend(NOT_STARTED.map(|step| Reply::NotStarted(step, 2)));
     replies.extend(FILE_FAULTS.map(|fault| Reply::FileFailed(fault, 20)));
@@ -116,8 +160,15 @@ fn round_trip<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
 #[test]
 fn every_message_survives_and_no_part_of_one_does() {
     round_trip(&create());
-    round_trip(&LauncherRequest::Destroy { token: 3 });
-    requests().iter().for_each(round_trip);
+    for request in about() {
+        round_trip(&request);
+        round_trip(&LauncherRequest::About(b"sb-7".to_vec(), request));
+    }
+    answers().iter().for_each(round_trip);
+    for request in requests() {
+        round_trip(&request);
+        round_trip(&Fenced { fence: 9, request });
+    }
     replies().iter().for_each(round_trip);
     events().iter().for_each(round_trip);
     round_trip(&CreateReply::Ready { landlock_abi: 6 });

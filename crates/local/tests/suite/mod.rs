@@ -3,6 +3,7 @@ mod support;
 
 mod commands;
 mod files;
+mod kept;
 mod lifecycle;
 mod limits;
 mod output;

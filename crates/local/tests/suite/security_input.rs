@@ -41,6 +41,7 @@ fn s_07_s_45_no_setting_names_a_user_or_loosens_the_walls() {
     let known = [
         "allow_egress_to",
         "allow_egress_to_cidrs",
+        "audit_contents",
         "block_network",
         "cpus",
         "default_disk",
@@ -57,6 +58,7 @@ fn s_07_s_45_no_setting_names_a_user_or_loosens_the_walls() {
         "owner",
         "pids",
         "read_only_paths",
+        "runtime_dir",
         "shell",
         "workdir",
     ];

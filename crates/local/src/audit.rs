@@ -1,0 +1,149 @@
+//! The audit record: a line for each thing that happened to a sandbox that others can find, without contents.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+use ringfence_core::{CommandResult, Error, GuestPath, Invocation, Result, SandboxId};
+use rustix::fs::{FlockOperation, OFlags};
+use serde_json::{Value, json};
+
+use crate::config::LocalConfig;
+use crate::wire::AUDIT_FILE;
+
+/// From this size on the record is put aside and begun anew; the one put aside before is dropped.
+const FULL_BYTES: u64 = 8 << 20;
+
+/// The record of one directory.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    path: PathBuf,
+}
+
+impl Audit {
+    /// The record in `directory`.
+    pub(crate) fn of(directory: &Path) -> Self {
+        Self { path: directory.join(String::from_utf8_lossy(AUDIT_FILE).as_ref()) }
+    }
+
+    /// Where it is put aside when it is full.
+    fn aside(&self) -> PathBuf {
+        self.path.with_extension("1.jsonl")
+    }
+
+    /// Begins it where it is missing, and puts it aside where it is full.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        let file = self.open(OFlags::CREATE)?;
+        if file.metadata()?.size() < FULL_BYTES {
+            return Ok(());
+        }
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        // Somebody else may have been faster.
+        if std::fs::metadata(&self.path)?.ino() == file.metadata()?.ino() {
+            std::fs::rename(&self.path, self.aside())?;
+            self.open(OFlags::CREATE)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, flags: OFlags) -> io::Result<File> {
+        let flags = i32::try_from((flags | OFlags::NOFOLLOW).bits()).map_err(io::Error::other)?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(flags & i32::try_from(OFlags::CREATE.bits()).unwrap_or_default() != 0);
+        options.mode(0o600).custom_flags(flags).open(&self.path)
+    }
+
+    /// Adds a line. In one write, so that lines of several processes do not mix.
+    pub(crate) fn add(&self, sandbox: &SandboxId, event: &str, facts: Value) -> io::Result<()> {
+        let mut line =
+            json!({"at_millis": millis(SystemTime::now()), "sandbox": sandbox.as_str(), "event": event});
+        if let (Value::Object(line), Value::Object(facts)) = (&mut line, facts) {
+            line.extend(facts);
+        }
+        let mut text = line.to_string();
+        text.push('\n');
+        self.open(OFlags::empty())?.write_all(text.as_bytes())
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn millis(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What is written of a command: its first word, and all of it where the operator asked for contents.
+pub(crate) fn command(config: &LocalConfig, invocation: &Invocation) -> Value {
+    let (kind, all) = match invocation {
+        Invocation::Shell(text) => ("shell", text.clone()),
+        Invocation::Program(arguments) => {
+            let words: Vec<_> = arguments.iter().map(|word| String::from_utf8_lossy(word)).collect();
+            ("program", words.join(" "))
+        }
+    };
+    let program = match invocation {
+        Invocation::Shell(_) => None,
+        Invocation::Program(arguments) => {
+            arguments.first().map(|word| shorten(&String::from_utf8_lossy(word), NAME_BYTES))
+        }
+    };
+    let mut facts = json!({"kind": kind});
+    if let Some(program) = program {
+        facts["program"] = program.into();
+    }
+    if config.audit_contents {
+        facts["command"] = shorten(&all, CONTENT_BYTES).into();
+    }
+    facts
+}
+
+/// The same with how it went.
+pub(crate) fn command_result(mut facts: Value, started: Instant, result: &Result<CommandResult>) -> Value {
+    facts["seconds"] = started.elapsed().as_secs_f64().into();
+    match result {
+        Ok(result) => {
+            facts["ending"] = result.ending.name().into();
+            facts["status"] = result.ending.shell_status().into();
+            facts["stdout_bytes"] = result.stdout.total_bytes.into();
+            facts["stderr_bytes"] = result.stderr.total_bytes.into();
+        }
+        Err(error) => facts["error"] = error.kind().name().into(),
+    }
+    facts
+}
+
+/// What is written of an interactive command.
+pub(crate) fn terminal<T>(facts: Option<Value>, result: &Result<T>) -> Value {
+    let mut facts = facts.unwrap_or_else(|| json!({"kind": "interactive shell"}));
+    if let Err(error) = result {
+        facts["error"] = error.kind().name().into();
+    }
+    facts
+}
+
+/// What is written of a file operation.
+pub(crate) fn file(config: &LocalConfig, path: &GuestPath, result: Result<u64, &Error>) -> Value {
+    let mut facts = json!({});
+    if config.audit_contents {
+        facts["path"] = shorten(&String::from_utf8_lossy(path.as_bytes()), CONTENT_BYTES).into();
+    }
+    match result {
+        Ok(amount) => facts["amount"] = amount.into(),
+        Err(error) => facts["error"] = error.kind().name().into(),
+    }
+    facts
+}
+
+/// The most of a name, and of contents, in a line: lines stay so short that each is written at once.
+const NAME_BYTES: usize = 256;
+const CONTENT_BYTES: usize = 8 << 10;
+
+fn shorten(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        text.to_owned()
+    } else {
+        format!("{}…", &text[..text.floor_char_boundary(most)])
+    }
+}

@@ -1,0 +1,341 @@
+//! Where sandboxes are found: a record and a socket for each, in a directory of this user's alone.
+//!
+//! Nothing in it is believed further than this user could lie to itself: a record only says which control groups a sandbox had and
+//! which version of the protocol its launcher speaks. Whether that lives is told by the lock on the record, not by a number.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence_core::{Error, ErrorKind, Leftover, Result, SandboxId, object_only};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
+
+use crate::SCHEME;
+use crate::error::{DIRECTORY_REMEDY, lost, unexpected};
+use crate::wire::{RECORD_SUFFIX, SOCKET_SUFFIX, VERSION};
+
+/// More than this no record has.
+const RECORD_BYTES: u64 = 64 << 10;
+
+/// How long a connection is tried for that a busy launcher does not take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_PAUSE: Duration = Duration::from_millis(5);
+
+/// The form of records.
+const RECORD_VERSION: u32 = 1;
+
+/// What stands on a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct Record {
+    /// Of this form.
+    version: u32,
+    /// The version of the protocol.
+    wire: u8,
+    /// Directories to remove when the launcher could not.
+    cgroups: Vec<PathBuf>,
+}
+
+object_only!(Record);
+
+impl Record {
+    /// The record of a sandbox of this build.
+    pub(crate) fn new(cgroups: Vec<PathBuf>) -> Self {
+        Self { version: RECORD_VERSION, wire: VERSION, cgroups }
+    }
+
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // Paths that are not text cannot be: those of control groups are made of text here.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads a record; `None` for what is none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok().filter(|record: &Self| record.version == RECORD_VERSION)
+    }
+}
+
+/// The directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Directory {
+    /// Opens it; `None` where it is missing: then there is no sandbox to be found.
+    pub(crate) fn open(operation: &'static str, path: &Path) -> Result<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(unusable(operation, path, "open it", error.into())),
+        };
+        let stat =
+            rustix::fs::fstat(&fd).map_err(|error| unusable(operation, path, "look at it", error.into()))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            return Err(Error::new(
+                ErrorKind::PermissionDenied,
+                SCHEME,
+                operation,
+                "the directory of sandboxes is not this user's alone, so nothing in it is believed",
+            )
+            .context("directory", path.display().to_string())
+            .hint("chmod 700 and chown it, or remove it, or choose another runtime_dir")
+            .terminal());
+        }
+        Ok(Some(Self { path: path.to_owned(), fd }))
+    }
+
+    /// Opens it, made where it is missing.
+    pub(crate) fn make(operation: &'static str, path: &Path) -> Result<Self> {
+        if !path.is_absolute() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                SCHEME,
+                operation,
+                "runtime_dir is not an absolute path",
+            )
+            .context("directory", path.display().to_string())
+            .terminal());
+        }
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(unusable(operation, path, "create it", error));
+            }
+            _ => {}
+        }
+        Self::open(operation, path)?
+            .ok_or_else(|| unusable(operation, path, "open it", io::ErrorKind::NotFound.into()))
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The sandboxes that have a record, in the order of their names.
+    pub(crate) fn sandboxes(&self) -> io::Result<Vec<SandboxId>> {
+        let mut names: Vec<SandboxId> = self
+            .names()?
+            .iter()
+            .filter_map(|name| name.strip_suffix(RECORD_SUFFIX))
+            .filter(|name| is_name(name))
+            .filter_map(SandboxId::new)
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fd)? {
+            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    /// Connects to the launcher of a sandbox.
+    pub(crate) async fn connect(&self, operation: &'static str, sandbox: &SandboxId) -> Result<OwnedFd> {
+        let name = sandbox.as_str();
+        if !is_name(name) {
+            return Err(lost(operation, sandbox));
+        }
+        if let Some(record) = self.record(name)
+            && record.wire != VERSION
+        {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                SCHEME,
+                operation,
+                format!(
+                    "the sandbox was made by another version of ringfence, which speaks protocol {} and not {VERSION}",
+                    record.wire
+                ),
+            )
+            .context("sandbox", name)
+            .hint("use that version, or let the sandbox end with its lifetime")
+            .terminal());
+        }
+        let connecting = async {
+            loop {
+                match self.try_connect(name) {
+                    Err(Errno::AGAIN) => tokio::time::sleep(CONNECT_PAUSE).await,
+                    other => return other,
+                }
+            }
+        };
+        match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
+            Ok(Ok(socket)) => Ok(socket),
+            Ok(Err(Errno::NOENT | Errno::CONNREFUSED)) => Err(lost(operation, sandbox)),
+            Ok(Err(error)) => Err(unexpected(operation, "connect to the sandbox's launcher", error.into())),
+            Err(_) => Err(unexpected(
+                operation,
+                "connect to the sandbox's launcher",
+                io::ErrorKind::TimedOut.into(),
+            )),
+        }
+    }
+
+    fn try_connect(&self, name: &str) -> rustix::io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // By descriptor, because a path can be longer than an address.
+        let path = format!("/proc/self/fd/{}/{name}{SOCKET_SUFFIX}", self.fd.as_raw_fd());
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    }
+
+    fn record(&self, name: &str) -> Option<Record> {
+        self.open_record(&format!("{name}{RECORD_SUFFIX}")).ok().and_then(|file| read_record(&file))
+    }
+
+    fn open_record(&self, name: &str) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+    }
+
+    /// Finds what launchers that are gone left behind, and removes it unless `dry_run`.
+    ///
+    /// Proved to be nobody's: a living launcher has the lock of its record from before that has its name. A socket without a record
+    /// belongs to one that is just being made or going, unless nobody listens to it.
+    pub(crate) fn leftovers(&self, dry_run: bool) -> io::Result<Vec<Leftover>> {
+        let mut found = Vec::new();
+        let names = self.names()?;
+        for name in &names {
+            let begun = name.strip_prefix('.').filter(|name| is_name(name));
+            let whole = name.strip_suffix(RECORD_SUFFIX).filter(|name| is_name(name));
+            if let Some(id) = begun.or(whole).and_then(SandboxId::new) {
+                found.extend(self.leftover_record(name, &id, dry_run));
+            }
+        }
+        for name in &names {
+            let Some(sandbox) = name.strip_suffix(SOCKET_SUFFIX).filter(|name| is_name(name)) else {
+                continue;
+            };
+            let has_record =
+                [format!(".{sandbox}"), format!("{sandbox}{RECORD_SUFFIX}")].iter().any(|record| {
+                    rustix::fs::statat(&self.fd, record.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+                });
+            let is_dead = matches!(self.try_connect(sandbox), Err(Errno::CONNREFUSED));
+            if let Some(id) = SandboxId::new(sandbox)
+                && !has_record
+                && is_dead
+            {
+                found.push(self.remove(name, &id, dry_run));
+            }
+        }
+        Ok(found)
+    }
+
+    fn leftover_record(&self, name: &str, id: &SandboxId, dry_run: bool) -> Vec<Leftover> {
+        // Gone meanwhile, or no record at all: nothing of ours.
+        let Ok(file) = self.open_record(name) else { return Vec::new() };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Vec::new();
+        }
+        // Locked, so nobody else tidies up the same; and it may have been renamed or removed before.
+        let is_same = |stat: rustix::fs::Stat| {
+            rustix::fs::fstat(&file).is_ok_and(|own| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino))
+        };
+        if !rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_same) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for cgroup in read_record(&file).map(|record| record.cgroups).unwrap_or_default() {
+            if is_cgroup_of(&cgroup, id) && cgroup.exists() {
+                let removed = (!dry_run).then(|| fs::remove_dir(&cgroup));
+                found.push(leftover(id, cgroup.display().to_string(), removed));
+            }
+        }
+        // The record last: what could not be removed is found again by it.
+        if found.iter().any(|left| left.fault.is_some()) {
+            return found;
+        }
+        let socket = format!("{}{SOCKET_SUFFIX}", id.as_str());
+        if rustix::fs::statat(&self.fd, socket.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            found.push(self.remove(&socket, id, dry_run));
+        }
+        found.push(self.remove(name, id, dry_run));
+        found
+    }
+
+    fn remove(&self, name: &str, id: &SandboxId, dry_run: bool) -> Leftover {
+        let removed = (!dry_run).then(|| match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            other => other.map_err(io::Error::from),
+        });
+        leftover(id, self.path.join(name).display().to_string(), removed)
+    }
+}
+
+fn leftover(id: &SandboxId, what: String, removed: Option<io::Result<()>>) -> Leftover {
+    let fault = removed.as_ref().and_then(|result| result.as_ref().err()).map(ToString::to_string);
+    Leftover { id: id.clone(), what, removed: matches!(removed, Some(Ok(()))), fault }
+}
+
+fn read_record(file: &OwnedFd) -> Option<Record> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let size = u64::try_from(stat.st_size).ok().filter(|size| *size <= RECORD_BYTES)?;
+    let mut content = vec![0; usize::try_from(size).ok()?];
+    let length = rustix::io::pread(file, content.as_mut_slice(), 0).ok()?;
+    Record::decode(&content[..length])
+}
+
+/// Whether a control group is one that a sandbox of this name had: records are only ours, and still nothing else is removed by one.
+fn is_cgroup_of(path: &Path, id: &SandboxId) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let ours = name.starts_with(crate::cgroup::PREFIX) && name.ends_with(&format!("-{}", id.as_str()));
+    ours && path.is_absolute()
+        && fs::symlink_metadata(path)
+            .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Whether a sandbox of ours can have this name: it becomes part of paths.
+fn is_name(name: &str) -> bool {
+    name.strip_prefix("sb-").is_some_and(|rest| {
+        !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+fn unusable(operation: &'static str, path: &Path, what: &'static str, error: io::Error) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        SCHEME,
+        operation,
+        format!("the directory of sandboxes cannot be used: {what}"),
+    )
+    .context("directory", path.display().to_string())
+    .source(error)
+    .hint(DIRECTORY_REMEDY)
+    .terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_become_paths() {
+        assert!(is_name("sb-0123456789ab"));
+        for other in ["", "sb-", "sb-../x", "sb-a/b", "x", "sb-g", "..", "sb-0 "] {
+            assert!(!is_name(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_nothing_else_is_one() {
+        let record = Record::new(vec!["/sys/fs/cgroup/pids/ringfence-1-2-sb-03".into()]);
+        assert_eq!(Record::decode(&record.encode()), Some(record));
+        for other in [&b""[..], b"{}", br#"{"version":2,"wire":1,"cgroups":[]}"#, b"[1,1,[]]"] {
+            assert_eq!(Record::decode(other), None, "{}", other.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Sandboxes that outlive who made them: found, used, marked, ended by their clocks, and nothing left behind.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use ringfence_core::claim::{self, claim};
+use ringfence_core::{
+    Attachable, Backend, Claimant, CommandResult, ErrorKind, Lease, ListRequest, Reach, SandboxId,
+    SandboxSpec, SpecField, Tags,
+};
+use ringfence_local::{LocalBackend, LocalConfig};
+
+use super::support::{children_of, is_alone, path, shell, slowness, until};
+
+/// A place of its own for records, so that tests do not meet.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("ringfence")
+    }
+
+    /// Another process's view, as far as it can be had in one: nothing is shared but the directory.
+    fn backend(&self) -> LocalBackend {
+        let mut config = LocalConfig::default();
+        config.runtime_dir = Some(self.path());
+        LocalBackend::new(config)
+    }
+
+    async fn kept(&self, spec: SandboxSpec) -> SandboxId {
+        self.backend().create_reachable(&spec, Reach::Kept).await.unwrap().id
+    }
+
+    /// What lies there besides the audit record.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path()).map(|entries| entries.flatten().collect::<Vec<_>>());
+        let mut names: Vec<String> = entries
+            .unwrap_or_default()
+            .iter()
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .filter(|name| !name.starts_with("audit."))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Why the one sandbox of this place ended.
+    fn end_reason(&self) -> Option<String> {
+        let ended = self.events().into_iter().find(|(event, _)| event == "ended")?;
+        ended.1["reason"].as_str().map(str::to_owned)
+    }
+
+    fn events(&self) -> Vec<(String, serde_json::Value)> {
+        let lines = fs::read_to_string(self.path().join("audit.jsonl")).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| (line["event"].as_str().unwrap().to_owned(), line)).collect()
+    }
+}
+
+async fn run(backend: &LocalBackend, id: &SandboxId, command: &str) -> Result<CommandResult, ErrorKind> {
+    let result = backend.run_command(id, shell(command, 20.0)).await;
+    result.map_err(|error| error.kind().clone())
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+#[tokio::test]
+async fn p_116_a_kept_sandbox_is_used_by_another_process_and_removed() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new().with_workdir("/srv/w").unwrap()).await;
+    // Its creator is gone; somebody else finds it as it was left.
+    let other = place.backend();
+    assert_eq!(
+        other.list().await.unwrap().into_iter().map(|info| info.id).collect::<Vec<_>>(),
+        std::slice::from_ref(&id)
+    );
+    assert_eq!(run(&other, &id, "pwd; echo left > note").await, Ok(CommandResult::exited(0, "/srv/w\n", "")));
+    let third = place.backend();
+    assert_eq!(third.read_file(&id, &path("note"), 100).await.unwrap(), b"left\n");
+    third.write_file(&id, &path("more"), b"x").await.unwrap();
+    let listing = third.list_directory(&id, &path("."), ListRequest::default()).await.unwrap();
+    assert_eq!(
+        listing.entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>(),
+        [b"more".to_vec(), b"note".to_vec()]
+    );
+    third.destroy(&id).await.unwrap();
+    // It is gone for everybody, and said to be.
+    assert_eq!(run(&other, &id, "true").await, Err(ErrorKind::SandboxLost));
+    assert_eq!(place.backend().destroy(&id).await.map_err(|error| error.kind().clone()), Ok(()));
+    assert_eq!(place.names(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn s_36_records_and_sockets_are_this_users_alone() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&place.path()), 0o700);
+    assert_eq!(place.names(), [format!("{id}.json"), format!("{id}.sock")]);
+    for name in place.names() {
+        assert_eq!(mode(&place.path().join(&name)), 0o600, "{name}");
+        assert_eq!(
+            fs::symlink_metadata(place.path().join(&name)).unwrap().uid(),
+            rustix::process::geteuid().as_raw()
+        );
+    }
+    // A directory that others may enter is not believed.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let error = place.backend().list().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied);
+    let error = place.backend().create_reachable(&SandboxSpec::new(), Reach::Kept).await.unwrap_err();
+    assert_eq!((error.kind().clone(), error.is_terminal()), (ErrorKind::PermissionDenied, true));
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    place.backend().destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn s_36_a_sandbox_is_never_shown_where_sandboxes_are_found() {
+    let place = Place::new();
+    let shown = tempfile::tempdir_in("/srv").unwrap();
+    for (read_only, runtime) in [
+        (shown.path().to_owned(), shown.path().join("ringfence")),
+        (shown.path().join("ringfence"), shown.path().join("ringfence")),
+    ] {
+        let mut config = LocalConfig::default();
+        config.runtime_dir = Some(runtime);
+        config.read_only_paths = vec![read_only];
+        let backend = LocalBackend::new(config);
+        for reach in [Reach::Private, Reach::Kept] {
+            let error = backend.create_reachable(&SandboxSpec::new(), reach).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message().contains("directory of sandboxes"), "{error}");
+        }
+    }
+    drop(place);
+}
+
+#[tokio::test]
+async fn a_listed_sandbox_dies_with_its_creator_and_a_private_one_is_not_found() {
+    let place = Place::new();
+    let creator = place.backend();
+    let private = creator.create(&SandboxSpec::new()).await.unwrap().id;
+    let listed = creator.create_reachable(&SandboxSpec::new(), Reach::Listed).await.unwrap().id;
+    let other = place.backend();
+    assert_eq!(run(&other, &listed, "echo found").await, Ok(CommandResult::exited(0, "found\n", "")));
+    assert_eq!(run(&other, &private, "true").await, Err(ErrorKind::SandboxLost));
+    drop(creator);
+    assert!(until(20.0, || place.names().is_empty()).await, "the listed sandbox ends");
+    assert_eq!(run(&other, &listed, "true").await, Err(ErrorKind::SandboxLost));
+    assert_eq!(place.end_reason().as_deref(), Some("owner_gone"));
+}
+
+#[tokio::test]
+async fn p_119_a_lifetime_is_neither_shorter_nor_longer_and_begins_anew() {
+    let place = Place::new();
+    let lifetime = seconds(2.0 * slowness());
+    let started = Instant::now();
+    let id = place.kept(SandboxSpec::new().with_lifetime(lifetime).unwrap()).await;
+    let other = place.backend();
+    tokio::time::sleep(lifetime / 2).await;
+    assert_eq!(other.renew(&id, None).await.unwrap(), lifetime);
+    let renewed = Instant::now();
+    // At the moment of the first end it lives.
+    tokio::time::sleep(lifetime.saturating_sub(started.elapsed()) + seconds(0.1)).await;
+    assert_eq!(run(&other, &id, "echo alive").await, Ok(CommandResult::exited(0, "alive\n", "")));
+    assert!(until(20.0, || place.names().is_empty()).await, "its lifetime ends it");
+    assert!(renewed.elapsed() >= lifetime, "{:?}", renewed.elapsed());
+    assert_eq!(run(&other, &id, "true").await, Err(ErrorKind::SandboxLost));
+    assert_eq!(place.end_reason().as_deref(), Some("lifetime"));
+}
+
+#[tokio::test]
+async fn idle_time_ends_a_sandbox_that_nobody_uses_and_no_other() {
+    let place = Place::new();
+    let idle = seconds(1.0 * slowness());
+    let id = place.kept(SandboxSpec::new().with_idle(idle).unwrap()).await;
+    let other = place.backend();
+    // A command that takes longer is use, and so is each operation.
+    let long = format!("sleep {}", idle.as_secs_f64() * 1.5);
+    assert_eq!(run(&other, &id, &long).await, Ok(CommandResult::exited(0, "", "")));
+    for _ in 0..4 {
+        tokio::time::sleep(idle / 2).await;
+        other.write_file(&id, &path("f"), b"x").await.unwrap();
+    }
+    // What was left in the background is not, and neither is somebody who looks.
+    assert_eq!(run(&other, &id, "sleep 1000 >/dev/null 2>&1 &").await, Ok(CommandResult::exited(0, "", "")));
+    let last = Instant::now();
+    while !place.names().is_empty() {
+        drop(other.inspect(&id).await);
+        assert!(last.elapsed() < idle * 20, "nobody ended it");
+        tokio::time::sleep(idle / 10).await;
+    }
+    assert!(last.elapsed() >= idle * 9 / 10, "{:?}", last.elapsed());
+    assert_eq!(place.end_reason().as_deref(), Some("idle"));
+}
+
+#[tokio::test]
+async fn clocks_of_a_parked_sandbox_stand_still_until_it_is_handed_out() {
+    let place = Place::new();
+    let backend = place.backend();
+    let life = seconds(1.0 * slowness());
+    let spec = SandboxSpec::new().with_lifetime(life).unwrap().with_idle(life).unwrap();
+    let id = backend.create_parked(&spec).await.unwrap().id;
+    tokio::time::sleep(life * 2).await;
+    backend.unpark(&id).await.unwrap();
+    assert_eq!(run(&backend, &id, "echo new").await, Ok(CommandResult::exited(0, "new\n", "")));
+    tokio::time::sleep(life * 2).await;
+    assert_eq!(backend.unpark(&id).await.unwrap_err().kind(), &ErrorKind::SandboxLost);
+}
+
+#[tokio::test]
+async fn at_07_tags_are_written_on_condition_of_their_version() {
+    let place = Place::new();
+    let labels = Tags::from([("team".to_owned(), "data".to_owned())]);
+    let spec = SandboxSpec::new().with_owner("o").unwrap().with_labels(labels).unwrap();
+    let id = place.kept(spec).await;
+    let (one, two) = (place.backend(), place.backend());
+    let first = one.tags(&id).await.unwrap();
+    let get = |name: &str| first.tags.get(name).map(String::as_str);
+    assert_eq!(
+        (first.version, get("team"), get(claim::OWNER), get(claim::WORKDIR)),
+        (1, Some("data"), Some("o"), Some("/workspace"))
+    );
+    let remaining = claim::remaining(&first.tags, SystemTime::now()).unwrap();
+    assert!(remaining > seconds(3500.0) && remaining <= seconds(3600.0), "{remaining:?}");
+    let mut changed = first.tags.clone();
+    changed.insert("more".to_owned(), "x".to_owned());
+    assert_eq!(two.set_tags(&id, 1, &changed).await.unwrap(), 2);
+    // Too late: nothing is changed.
+    let error = one.set_tags(&id, 1, &first.tags).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Conflict);
+    assert_eq!(one.tags(&id).await.unwrap().tags.get("more").map(String::as_str), Some("x"));
+    let big = Tags::from([("big".to_owned(), "x".repeat(20_000))]);
+    assert_eq!(*one.set_tags(&id, 2, &big).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    one.destroy(&id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s_54_of_many_who_claim_at_once_one_wins_and_a_stale_holder_is_refused() {
+    let place = Arc::new(Place::new());
+    let id = place.kept(SandboxSpec::new().with_owner("team").unwrap()).await;
+    let lease = Lease::new(seconds(30.0)).unwrap();
+    let mut claims = tokio::task::JoinSet::new();
+    for holder in 0..100 {
+        let (place, id) = (Arc::clone(&place), id.clone());
+        claims.spawn(async move {
+            let claimant = Claimant::new("team").unwrap().with_holder(format!("h{holder}")).unwrap();
+            claim(&place.backend(), &id, &claimant, lease, SystemTime::now()).await
+        });
+    }
+    let outcomes = claims.join_all().await;
+    let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert_eq!((won.len(), lost.len()), (1, 99));
+    for error in lost.into_iter().filter_map(Result::err) {
+        assert_eq!((error.kind().clone(), error.is_terminal()), (ErrorKind::Conflict, true), "{error}");
+    }
+    let first = won.into_iter().find_map(Result::ok).unwrap();
+    let stale = place.backend();
+    assert_eq!(run(&stale, first.sandbox(), "echo mine").await, Ok(CommandResult::exited(0, "mine\n", "")));
+    // The lease runs out, somebody else takes over: whatever the first one does next is refused, whatever it is.
+    let later = SystemTime::now() + seconds(60.0);
+    let claimant = Claimant::new("team").unwrap().with_holder("next").unwrap();
+    let second = claim(&place.backend(), &id, &claimant, lease, later).await.unwrap();
+    let old = first.sandbox();
+    assert_eq!(run(&stale, old, "touch late").await, Err(ErrorKind::ClaimLost));
+    let kind = |error: ringfence_core::Error| error.kind().clone();
+    assert_eq!(stale.write_file(old, &path("late"), b"").await.map_err(kind), Err(ErrorKind::ClaimLost));
+    assert_eq!(
+        stale.write_file(old, &path("late"), &vec![0; 1 << 20]).await.map_err(kind),
+        Err(ErrorKind::ClaimLost)
+    );
+    assert_eq!(
+        stale.read_file(old, &path("/etc/passwd"), 1 << 20).await.map_err(kind),
+        Err(ErrorKind::ClaimLost)
+    );
+    let listed = stale.list_directory(old, &path("."), ListRequest::default()).await;
+    assert_eq!(listed.map_err(kind), Err(ErrorKind::ClaimLost));
+    assert_eq!(stale.destroy(old).await.map_err(kind), Err(ErrorKind::ClaimLost));
+    let holder = place.backend();
+    let listing = holder.list_directory(second.sandbox(), &path("."), ListRequest::default()).await.unwrap();
+    assert_eq!(listing.entries, []);
+    // Released, the second one's fence is over too. Without a claim the owner's other tools still work.
+    second.release(&holder).await.unwrap();
+    assert_eq!(run(&holder, second.sandbox(), "true").await, Err(ErrorKind::ClaimLost));
+    assert_eq!(run(&holder, &id, "echo open").await, Ok(CommandResult::exited(0, "open\n", "")));
+    holder.destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_label_or_an_owner_makes_a_sandbox_that_can_be_found() {
+    let place = Place::new();
+    let backend = place.backend();
+    let spec = SandboxSpec::new().with_owner("me").unwrap();
+    let created = backend.create(&spec).await.unwrap();
+    let found = place.backend().list().await.unwrap();
+    assert_eq!(
+        found.iter().map(|info| (info.id.clone(), info.reach)).collect::<Vec<_>>(),
+        [(created.id.clone(), Reach::Listed)]
+    );
+    let row = created.statement.row(SpecField::Owner).unwrap();
+    assert!(row.mechanism.starts_with("tag kept by the launcher"), "{row:?}");
+}
+
+#[tokio::test]
+async fn inspect_tells_what_was_asked_what_holds_and_what_runs() {
+    let place = Place::new();
+    let spec = SandboxSpec::new().with_workdir("/srv/w").unwrap();
+    let id = place.kept(spec.clone()).await;
+    let other = place.backend();
+    run(&other, &id, "head -c 1000000 /dev/zero > f; sleep 1000 > /dev/null 2>&1 &").await.unwrap();
+    let mut seen = other.inspect(&id).await.unwrap();
+    // Until the shell's child has become the program.
+    let deadline = Instant::now() + seconds(20.0);
+    while seen.processes.iter().any(|process| process.command.starts_with(b"bash"))
+        && Instant::now() < deadline
+    {
+        seen = other.inspect(&id).await.unwrap();
+    }
+    assert_eq!(seen.spec.workdir(), spec.workdir());
+    assert_eq!(seen.spec.lifetime(), Some(seconds(3600.0)));
+    assert_eq!(
+        seen.statement.row(SpecField::Lifetime).unwrap().mechanism,
+        "timer of the launcher; whoever is left"
+    );
+    assert_eq!(seen.info.reach, Reach::Kept);
+    let commands: Vec<_> = seen.processes.iter().map(|process| process.command.clone()).collect();
+    assert_eq!(commands, [b"sleep\x001000\0".to_vec()]);
+    assert!(
+        seen.usage.disk_bytes.is_some_and(|bytes| (1_000_000..2_000_000).contains(&bytes)),
+        "{:?}",
+        seen.usage
+    );
+    other.destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let other = place.backend();
+    run(&other, &id, "echo secret-word").await.unwrap();
+    other.write_file(&id, &path("secret-name"), b"secret-content").await.unwrap();
+    drop(other.read_file(&id, &path("nothing"), 10).await);
+    other.destroy(&id).await.unwrap();
+    assert!(
+        until(20.0, || place.events().last().is_some_and(|(event, _)| event == "ended")).await,
+        "its end is written down"
+    );
+    let events = place.events();
+    let names: Vec<&str> = events.iter().map(|(event, _)| event.as_str()).collect();
+    assert_eq!(names, ["created", "command", "write", "read", "destroy", "ended"]);
+    assert!(events.iter().all(|(_, line)| line["sandbox"] == id.as_str()));
+    assert_eq!(
+        (&events[1].1["kind"], &events[1].1["status"], &events[1].1["stdout_bytes"]),
+        (&"shell".into(), &0.into(), &12.into())
+    );
+    assert_eq!((&events[2].1["amount"], &events[3].1["error"]), (&14.into(), &"not_found".into()));
+    assert_eq!(events[5].1["reason"], "destroyed");
+    assert!(!fs::read_to_string(place.path().join("audit.jsonl")).unwrap().contains("secret"));
+    // Asked for, the words are there.
+    let mut config = LocalConfig::default();
+    config.runtime_dir = Some(place.path());
+    config.audit_contents = true;
+    let telling = LocalBackend::new(config);
+    let id = telling.create_reachable(&SandboxSpec::new(), Reach::Kept).await.unwrap().id;
+    run(&telling, &id, "echo secret-word").await.unwrap();
+    telling.destroy(&id).await.unwrap();
+    assert!(place.events().iter().any(|(_, line)| line["command"] == "echo secret-word"));
+}
+
+#[test]
+fn p_117_what_a_killed_launcher_leaves_is_removed_by_whoever_comes_next_and_nothing_else() {
+    const TEST: &str =
+        "p_117_what_a_killed_launcher_leaves_is_removed_by_whoever_comes_next_and_nothing_else";
+    if is_alone(&format!("suite::kept::{TEST}")) {
+        tokio::runtime::Runtime::new().unwrap().block_on(kill_a_launcher());
+    }
+}
+
+async fn kill_a_launcher() {
+    let place = Place::new();
+    let neighbour = place.kept(SandboxSpec::new()).await;
+    let before = children_of(std::process::id());
+    let creator = place.backend();
+    let id = creator.create_reachable(&SandboxSpec::new(), Reach::Kept).await.unwrap().id;
+    let launchers = children_of(std::process::id());
+    let launcher = *launchers.iter().find(|pid| !before.contains(pid)).unwrap();
+    let user = place.backend();
+    assert_eq!(run(&user, &id, "sleep 1000 >/dev/null 2>&1 &").await, Ok(CommandResult::exited(0, "", "")));
+    let pid = rustix::process::Pid::from_raw(launcher.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).unwrap();
+    assert!(until(20.0, || children_of(launcher).is_empty()).await);
+    let next = place.backend();
+    let what = |left: Vec<ringfence_core::Leftover>| -> Vec<_> {
+        left.into_iter().map(|left| (left.id, left.removed, left.fault)).collect()
+    };
+    assert_eq!(what(next.prune(true).await.unwrap()), [(id.clone(), false, None), (id.clone(), false, None)]);
+    assert_eq!(place.names().len(), 4);
+    assert_eq!(what(next.prune(false).await.unwrap()), [(id.clone(), true, None), (id.clone(), true, None)]);
+    assert_eq!(place.names(), [format!("{neighbour}.json"), format!("{neighbour}.sock")]);
+    assert_eq!(run(&next, &neighbour, "echo fine").await, Ok(CommandResult::exited(0, "fine\n", "")));
+    assert_eq!(run(&user, &id, "true").await, Err(ErrorKind::SandboxLost));
+    next.destroy(&neighbour).await.unwrap();
+}
