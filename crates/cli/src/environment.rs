@@ -155,7 +155,6 @@ impl Environment {
     }
 
     /// Returns where this login's sandboxes are to be found; `None` where the system names no place for such things.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no backend has a setting for it yet"))]
     pub(crate) fn runtime_folder(&self) -> Option<PathBuf> {
         Some(self.runtime_home.as_ref()?.join("ringfence"))
     }

@@ -34,6 +34,8 @@ Variables, each for the key of the same name:
   RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1: the local backend
     refuses all three today, as it does the flags
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local
+  XDG_RUNTIME_DIR: where sandboxes that others find have their records, in a folder ringfence; a
+    file's runtime_dir of backends.local is stronger
   RINGFENCE_IGNORE_PROJECT_FILE=1
   RINGFENCE_LOG: what goes to standard error as a log, e.g. debug; has no key in files. Only
     the tools of `mcp` and `demo` log anything, so `run` and `shell` stay silent at every level";

@@ -162,6 +162,18 @@ pub(super) fn environment_layer(environment: &Environment) -> Result<Layer> {
     Ok(layer)
 }
 
+/// Returns what belongs to the login rather than to anybody's wishes, and so is weaker than all of these.
+pub(super) fn login_layer(environment: &Environment) -> Layer {
+    let mut layer = Layer::default();
+    // Paths of settings are text in every form they have; one that is not cannot be passed on unchanged.
+    if let Some(folder) = environment.runtime_folder().as_ref().and_then(|folder| folder.to_str()) {
+        let origin = Origin::new(Source::Environment, "XDG_RUNTIME_DIR");
+        let key = (DEFAULT_SCHEME.to_owned(), "runtime_dir".to_owned());
+        layer.backends.insert(key, Sourced { value: folder.into(), origin });
+    }
+    layer
+}
+
 fn environment_network(environment: &Environment) -> Result<Field<Network>> {
     let list = |name| -> Vec<String> {
         let entries = environment.get(name).unwrap_or_default().split(',').map(str::trim);

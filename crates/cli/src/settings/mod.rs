@@ -185,7 +185,8 @@ impl Settings {
         let layer = flags::flag_layer(args, run)?
             .over(flags::spec_layer(args)?)
             .over(flags::environment_layer(environment)?)
-            .over(files);
+            .over(files)
+            .over(flags::login_layer(environment));
         Ok(Self { layer })
     }
 

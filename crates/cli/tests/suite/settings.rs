@@ -76,6 +76,19 @@ fn every_variable_reaches_its_setting() {
 }
 
 #[test]
+fn the_runtime_folder_of_the_login_is_weaker_than_a_file() {
+    let key = "backends.local.runtime_dir";
+    assert_eq!(setting(config(), key), json!([null, "default", "default"]));
+    let call = || config().env("XDG_RUNTIME_DIR", "/run/user/7");
+    assert_eq!(setting(call(), key), json!(["/run/user/7/ringfence", "environment", "XDG_RUNTIME_DIR"]));
+    let file = call().user_settings("[backends.local]\nruntime_dir = \"/srv/r\"\n");
+    assert_eq!(setting(file, key), json!(["/srv/r", "user_file", "config.toml:2"]));
+    assert_eq!(setting(config().env("XDG_RUNTIME_DIR", "run"), key), json!([null, "default", "default"]));
+    let planted = call().file("ringfence.toml", "[backends.local]\nruntime_dir = \"/srv/r\"\n");
+    refused(planted, &["cannot set backends.local.runtime_dir"]);
+}
+
+#[test]
 fn unknown_keys_are_refused_with_their_line() {
     let table = [
         ("timeout = 5\n\nmemroy = 1\n", "config.toml:3: unknown field `memroy`"),

@@ -140,7 +140,11 @@ local:sb-1
   reach    kept
   owner    o
   holder   -
-  tags     job=build,ringfence_fence=3,ringfence_owner=o
+
+tags
+  job              build
+  ringfence_fence  3
+  ringfence_owner  o
 
 spec
   block_network           true
@@ -149,7 +153,7 @@ spec
   least_network_strength  address
   lifetime_seconds        3600.0
   limits.cpus             0.5
-  limits.memory           67108864
+  limits.memory           64MiB
   limits.pids             8
 
 enforced, as of 2001-09-09T01:46:40Z

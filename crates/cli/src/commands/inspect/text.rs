@@ -17,6 +17,7 @@ pub(super) fn render(report: &Report) -> String {
             text.push_str(&format!("\n{title}\n{}", indented(rows)));
         }
     };
+    section("tags", &tags(&found.info));
     section("spec", &fields("", spec));
     let at = found.statement.at.as_ref().map_or(String::new(), |at| format!(", as of {at}"));
     section(&format!("enforced{}", crate::console::printable(&at)), &enforced(found));
@@ -38,8 +39,6 @@ fn facts(report: &Report) -> Vec<Vec<String>> {
     let info = &report.found.info;
     let marks = Marks::read(&info.tagged.tags, report.now);
     let created = shown::moment(info.created_at).unwrap_or_else(|| "at an unknown time".to_owned());
-    let tags = info.tagged.tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let tags = shown::pairs(tags);
     let holder = marks.holder.map(|holder| match holder.until.and_then(shown::moment) {
         Some(until) => format!("{}, until {until}", holder.name),
         None => holder.name.to_owned(),
@@ -50,8 +49,11 @@ fn facts(report: &Report) -> Vec<Vec<String>> {
         row(["reach", info.reach.name()]),
         row(["owner", marks.owner.unwrap_or("-")]),
         row(["holder", holder.as_deref().unwrap_or("-")]),
-        row(["tags", if tags.is_empty() { "-" } else { &tags }]),
     ]
+}
+
+fn tags(info: &SandboxInfo) -> Vec<Vec<String>> {
+    info.tagged.tags.iter().map(|(name, value)| row([name.as_str(), value.as_str()])).collect()
 }
 
 fn left(info: &SandboxInfo) -> String {
@@ -73,7 +75,10 @@ fn fields(path: &str, value: &Value) -> Vec<Vec<String>> {
         Value::Null => Vec::new(),
         Value::Array(values) if values.is_empty() => Vec::new(),
         Value::String(text) => vec![row([path, text])],
-        other => vec![row([path, &other.to_string()])],
+        other => {
+            let size = other.as_u64().filter(|_| ["limits.memory", "limits.disk"].contains(&path));
+            vec![row([path, &size.map_or_else(|| other.to_string(), bytes)])]
+        }
     }
 }
 
