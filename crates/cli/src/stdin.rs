@@ -45,8 +45,12 @@ pub(crate) async fn writers_gone() {
     // A thread that is left behind and ends with the process, as below.
     let started = std::thread::Builder::new().name("hangup".to_owned()).spawn(move || {
         let stdin = rustix::stdio::stdin();
-        // Hang-ups are told without being asked for.
-        while !matches!(poll(&mut [PollFd::from_borrowed_fd(stdin, PollFlags::empty())], None), Ok(1..)) {}
+        // Hang-ups are told without being asked for, those of one direction of a socket apart.
+        #[cfg(target_os = "linux")]
+        const ASKED: PollFlags = PollFlags::RDHUP;
+        #[cfg(not(target_os = "linux"))]
+        const ASKED: PollFlags = PollFlags::empty();
+        while !matches!(poll(&mut [PollFd::from_borrowed_fd(stdin, ASKED)], None), Ok(1..)) {}
         told.send(()).ok();
     });
     if started.is_err() || gone.await.is_err() {

@@ -77,7 +77,7 @@ async fn remove(backend: &dyn Backend, handle: &Handle, force: bool) -> Result<(
     match backend.destroy(handle.sandbox()).await {
         // Somebody else was faster.
         Err(error) if *error.kind() == ErrorKind::SandboxLost => Ok(()),
-        other => other.map_err(|error| Failure::from(error).during(&handle.to_string())),
+        other => other.map_err(Failure::from),
     }
 }
 

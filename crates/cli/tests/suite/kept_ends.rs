@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::place::{Holding, Place, no_such};
+use super::place::{Holding, Place, handle_of, no_such};
 
 /// What is said where no pipe holds a sandbox that is not kept.
 const NOTICE: &str =
@@ -66,6 +66,48 @@ fn the_end_of_a_pipe_ends_what_is_not_kept() {
     let done = holding.running.done();
     assert_eq!((done.status, done.stderr.as_str()), (Some(0), ""));
     assert_eq!(place.handles(&[]), Vec::<String>::new());
+}
+
+#[test]
+fn the_end_of_what_a_socket_sends_ends_what_is_not_kept() {
+    let place = Place::new();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let holding = Holding::start(&place, std::os::fd::OwnedFd::from(theirs).into(), &[]);
+    assert_eq!(place.handles(&[]), [holding.handle.as_str()]);
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    let done = holding.running.done();
+    assert_eq!((done.status, done.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_signal_to_create_at_any_moment_leaves_what_was_told_or_nothing() {
+    let place = Place::new();
+    for delay_ms in [0, 1, 2, 3, 4, 5, 7, 9, 12, 16] {
+        let running = place.call(["create", "--keep"]).start();
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        running.signal(Signal::TERM);
+        let done = running.done();
+        match done.status {
+            Some(0) => assert_eq!(place.handles(&[]), [handle_of(&done)]),
+            // Before the handler is there, the signal ends the program as it ends any other.
+            Some(143) | None => assert_eq!(place.handles(&[]), Vec::<String>::new(), "after {delay_ms} ms"),
+            _ => panic!("after {delay_ms} ms: {done:?}"),
+        }
+        place.call(["rm", "--all"]).done().assert(0, "", "");
+    }
+}
+
+#[test]
+fn what_a_killed_create_had_begun_is_found_and_removed() {
+    let place = Place::new();
+    for delay_ms in [0, 1, 2, 3, 4, 5, 7, 9, 12, 16] {
+        let running = place.call(["create", "--keep"]).start();
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        running.signal(Signal::KILL);
+        running.done();
+        place.call(["rm", "--all"]).done().assert(0, "", "");
+        assert_eq!(place.handles(&[]), Vec::<String>::new());
+    }
 }
 
 #[test]
