@@ -9,6 +9,7 @@ mod failure;
 mod host_file;
 mod inputs;
 mod log;
+mod loss;
 mod marks;
 mod parse;
 mod reached;
@@ -43,13 +44,18 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, started: Instant) -> Result<u8> {
-    let json = matches!(&command, Command::Run(args) if args.json);
+    let json = match &command {
+        Command::Run(args) => args.json,
+        Command::Exec(args) => args.json,
+        _ => false,
+    };
     let result = Environment::read().and_then(|environment| {
         log::start(&environment)?;
         match command {
             Command::Run(args) => commands::run::run(*args, &environment, started),
             Command::Shell(args) => commands::shell::run(*args, &environment),
             Command::Create(args) => commands::create::run(*args, &environment),
+            Command::Exec(args) => commands::exec::run(*args, &environment, started),
             Command::Ps(args) => commands::ps::run(&args, &environment),
             Command::Inspect(args) => commands::inspect::run(&args, &environment),
             Command::Renew(args) => commands::renew::run(&args, &environment),
@@ -63,7 +69,7 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
         }
     });
     match result {
-        Err(failure) if json => commands::run::print_failure(&failure),
+        Err(failure) if json => commands::foreground::print_failure(&failure),
         other => other,
     }
 }
@@ -77,9 +83,9 @@ fn refuse_arguments(mut error: clap::Error) -> Result<u8> {
     let advice = usage::advise(&mut error, &args);
     let text = error.render().to_string();
     console::stderr(console::printable_lines(&text).as_bytes());
-    let is = |known: &str| args.first().is_some_and(|name| name == known);
-    if is("run") && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
-        return commands::run::print_usage_fault(&text, advice.as_deref());
+    let is = |known: &[&str]| args.first().is_some_and(|name| known.iter().any(|known| name == known));
+    if is(&["run", "exec"]) && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
+        return commands::foreground::print_usage_fault(&text, advice.as_deref());
     }
-    Ok(if is("run") || is("shell") { exit::OURS } else { exit::USAGE })
+    Ok(if is(&["run", "exec", "shell"]) { exit::OURS } else { exit::USAGE })
 }

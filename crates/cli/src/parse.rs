@@ -76,6 +76,11 @@ pub(crate) fn workdir(text: &str) -> Result<String, String> {
     Ok(accepted.workdir().unwrap_or_default().to_owned())
 }
 
+/// Parses a path in the sandbox.
+pub(crate) fn guest_path(text: OsString) -> Result<GuestPath, String> {
+    GuestPath::new(text.into_vec()).map_err(|error| error.message().to_owned())
+}
+
 /// A variable for the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EnvAssignment {

@@ -14,7 +14,7 @@ const SHOWN_WORDS: usize = 4;
 /// Replaces the parser's advice to hide an unknown argument behind `--` by what was probably meant; returns the new advice.
 /// `args` are the program's, without its own name.
 pub(crate) fn advise(error: &mut clap::Error, args: &[OsString]) -> Option<String> {
-    let name = args.first()?.to_str().filter(|name| ["run", "shell"].contains(name))?;
+    let name = args.first()?.to_str().filter(|name| ["run", "shell", "exec"].contains(name))?;
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
@@ -42,6 +42,8 @@ fn long_names(name: &str, unknown: &str) -> String {
         ("run", _) => {
             "flags have long names only: --input for files, --env for variables, --memory, --timeout, ..."
         }
+        ("exec", "-i") => "standard input is passed on by itself; -t is a terminal",
+        ("exec", _) => "the flags with a short name are -e, -t and -w; the command's own go behind `--`",
         _ => "flags have long names only: --env for variables, --memory, --workdir, ...",
     }
     .to_owned()
@@ -57,9 +59,15 @@ fn dashes(name: &str, unknown: &str, args: &[OsString]) -> String {
         Cli::command().try_get_matches_from(words).is_ok()
     });
     let Some(start) = start else {
-        return format!("put `--` before the command: `ringfence {name} [OPTIONS] -- CMD...`");
+        let handle = if name == "exec" { "HANDLE " } else { "" };
+        return format!("put `--` before the command: `ringfence {name} [OPTIONS] {handle}-- CMD...`");
     };
-    let options = if start > 1 { "[OPTIONS] " } else { "" };
+    let options = match (name, start) {
+        ("exec", ..=2) => "HANDLE ",
+        ("exec", _) => "[OPTIONS] HANDLE ",
+        (_, ..=1) => "",
+        _ => "[OPTIONS] ",
+    };
     let command = &args[start..];
     let mut shown: Vec<String> = command.iter().take(SHOWN_WORDS).map(quoted).collect();
     if command.len() > SHOWN_WORDS {

@@ -64,6 +64,7 @@ pub(crate) async fn run(sandbox: &Access, request: CommandRequest) -> Result<Com
     let limit = request.output_limit;
     let mut command = Running {
         program,
+        workdir: request.workdir.map_or_else(|| "the sandbox's own".to_owned(), |path| path.to_string()),
         channel: started.channel,
         stdout: Stream::new(StreamName::Stdout, started.stdout, limit, request.observer.clone())?,
         stderr: Stream::new(StreamName::Stderr, started.stderr, limit, request.observer)?,
@@ -194,6 +195,8 @@ const MADE_ROOM: &str = "what was left in the background filled the sandbox and 
 struct Running<'a> {
     /// Its name, for what a shell would say about it.
     program: String,
+    /// Where it is to start, for what is said where that cannot be entered.
+    workdir: String,
     channel: Channel,
     stdout: Stream,
     stderr: Stream,
@@ -344,7 +347,8 @@ impl Running<'_> {
                     _ => ErrorKind::InvalidArgument,
                 };
                 let message = "the working directory cannot be entered";
-                return Err(Error::new(kind, SCHEME, OPERATION, message).source(cause));
+                let error = Error::new(kind, SCHEME, OPERATION, message);
+                return Err(error.context("workdir", &self.workdir).source(cause));
             }
             NotStarted::Fork | NotStarted::Terminal if !sandbox.is_alive() => {
                 return Err(lost(OPERATION, &sandbox.id));

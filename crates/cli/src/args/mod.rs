@@ -6,6 +6,7 @@ mod config;
 mod create;
 mod demo;
 mod doctor;
+mod exec;
 mod inspect;
 mod mcp;
 mod prune;
@@ -24,6 +25,7 @@ pub(crate) use self::config::ConfigArgs;
 pub(crate) use self::create::CreateArgs;
 pub(crate) use self::demo::DemoArgs;
 pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::exec::ExecArgs;
 pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::mcp::{Client, InstallArgs, McpArgs, McpCommand, Scope, ToolsetArgs};
 pub(crate) use self::prune::PruneArgs;
@@ -96,6 +98,9 @@ pub(crate) enum Command {
     /// Create a sandbox that other processes can use, and print its handle
     #[command(after_help = create::HELP)]
     Create(Box<CreateArgs>),
+    /// Run a command in a sandbox that stays
+    #[command(after_help = exec::HELP)]
+    Exec(Box<ExecArgs>),
     /// List the sandboxes that can be reached
     #[command(after_help = ps::HELP)]
     Ps(PsArgs),

@@ -5,6 +5,8 @@ pub(crate) mod config;
 pub(crate) mod create;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod exec;
+pub(crate) mod foreground;
 pub(crate) mod inspect;
 pub(crate) mod mcp;
 pub(crate) mod prune;
@@ -14,7 +16,7 @@ pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod shell;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringfence::{Ending, ErrorKind, SandboxSpec};
 use tokio::runtime::{Builder, Runtime};
@@ -70,6 +72,8 @@ fn json_text(value: &serde_json::Value) -> String {
 /// Returns the failure of a program that could not be started, with the status that a shell would give.
 fn failure_to_start(error: ringfence::Error) -> Failure {
     let status = match error.kind() {
+        // It is not the program that is missing.
+        _ if error.fact("workdir").is_some() => exit::OURS,
         ErrorKind::NotFound => exit::NOT_FOUND,
         ErrorKind::PermissionDenied
         | ErrorKind::IsADirectory
@@ -80,19 +84,14 @@ fn failure_to_start(error: ringfence::Error) -> Failure {
     Failure::from(error).with_status(status)
 }
 
-/// Says that the sandbox's time was up.
-fn lifetime_notice(lifetime: Duration) -> String {
-    format!("the sandbox ended with its lifetime of {}", humantime::format_duration(lifetime))
-}
-
 /// Says how `what` ended where its status alone would not tell.
-fn ending_notice(ending: Ending, spec: &SandboxSpec, what: &str) -> Option<String> {
+fn ending_notice(ending: Ending, spec: Option<&SandboxSpec>, what: &str) -> Option<String> {
     match ending {
-        Ending::MemoryExceeded => Some(match spec.limits().memory {
+        Ending::MemoryExceeded => Some(match spec.and_then(|spec| spec.limits().memory) {
             Some(limit) => format!("the memory limit of {limit} ended {what}"),
             None => format!("the memory limit ended {what}"),
         }),
-        Ending::PidsExceeded => Some(match spec.limits().pids {
+        Ending::PidsExceeded => Some(match spec.and_then(|spec| spec.limits().pids) {
             Some(limit) => format!("the limit of {limit} processes kept {what} from going on"),
             None => format!("the limit of processes kept {what} from going on"),
         }),

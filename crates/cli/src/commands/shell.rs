@@ -14,11 +14,12 @@ use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize,
 use tokio::io::AsyncReadExt;
 
 use crate::args::ShellArgs;
-use crate::commands::{ending_notice, failure_to_start, lifetime_notice, runtime};
+use crate::commands::{ending_notice, failure_to_start, runtime};
 use crate::console::{self, READER_GRACE};
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::{Failure, Result};
+use crate::loss::Loss;
 use crate::settings::{RunFlags, Settings};
 use crate::signals::{Interrupt, Resizes, Signals};
 use crate::stdin::StdinReader;
@@ -74,13 +75,13 @@ pub(crate) fn run(args: ShellArgs, environment: &Environment) -> Result<u8> {
                 let what = if request.invocation.is_some() { "the command" } else { "the shell" };
                 let start = request.invocation.as_ref().filter(|_| showed_nothing);
                 let doubt = start.and_then(|invocation| start_doubt(ending, invocation));
-                if let Some(text) = ending_notice(ending, &spec, what).or(doubt) {
+                if let Some(text) = ending_notice(ending, Some(&spec), what).or(doubt) {
                     console::notice(&text);
                 }
                 Ok(exit::status_of(ending))
             }
             Err(failure) => Err(match outlived.filter(|_| failure.kind() == ErrorKind::SandboxLost.name()) {
-                Some(lifetime) => Failure::new(lifetime_notice(lifetime)).with_status(exit::TIMED_OUT),
+                Some(lifetime) => Loss::Lifetime(lifetime).explain(failure),
                 None => failure,
             }),
         }

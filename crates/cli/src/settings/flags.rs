@@ -1,8 +1,9 @@
 //! The layers that are not settings files: flags, the document of `--spec`, the environment.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ringfence::DEFAULT_SCHEME;
+use ringfence::{DEFAULT_SCHEME, EnvMap};
 
 use super::file::SpecTable;
 use super::{Field, Layer, Network, Origin, RunFlags, Source, Sourced};
@@ -68,8 +69,22 @@ fn network_flag(args: &SpecArgs) -> &'static str {
 }
 
 fn assign(layer: &mut Layer, assignment: EnvAssignment, origin: Origin) -> Result<()> {
-    let (name, value) = match assignment {
-        EnvAssignment::Given(name, value) => (name, value),
+    let (name, value) = resolve(assignment, &origin)?;
+    layer.env.insert(name, Sourced { value, origin });
+    Ok(())
+}
+
+/// Returns the variables of a single command.
+pub(crate) fn variables(assignments: Vec<EnvAssignment>) -> Result<EnvMap> {
+    let origin = Origin::new(Source::Flag, "--env");
+    let resolved = assignments.into_iter().map(|assignment| resolve(assignment, &origin));
+    Ok(EnvMap::new(resolved.collect::<Result<BTreeMap<String, String>>>()?)?)
+}
+
+/// Returns name and value, which may come from our own environment.
+fn resolve(assignment: EnvAssignment, origin: &Origin) -> Result<(String, String)> {
+    match assignment {
+        EnvAssignment::Given(name, value) => Ok((name, value)),
         EnvAssignment::Inherited(name) => {
             let value = Environment::foreign(&name).ok_or_else(|| {
                 Failure::new(format!("{origin}: {name} is not set in the environment"))
@@ -78,11 +93,9 @@ fn assign(layer: &mut Layer, assignment: EnvAssignment, origin: Origin) -> Resul
             let value = value
                 .into_string()
                 .map_err(|_| Failure::new(format!("{origin}: the value of {name} is not UTF-8")))?;
-            (name, value)
+            Ok((name, value))
         }
-    };
-    layer.env.insert(name, Sourced { value, origin });
-    Ok(())
+    }
 }
 
 /// Reads `NAME=VALUE` or `NAME` per line; empty lines and lines that start with `#` are skipped.

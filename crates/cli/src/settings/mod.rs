@@ -23,6 +23,7 @@ use crate::environment::{self, Environment};
 use crate::failure::{Failure, Result};
 use crate::parse;
 
+pub(crate) use flags::variables;
 pub(crate) use show::Row;
 
 /// The timeout of `run` where nobody gives one: long enough for a build, short enough that nothing is forgotten (P19).

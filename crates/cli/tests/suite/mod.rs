@@ -1,6 +1,7 @@
 mod demo;
 mod doctor;
 mod driver;
+mod exec;
 mod inputs;
 mod kept;
 mod kept_ends;

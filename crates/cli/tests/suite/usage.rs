@@ -1,10 +1,11 @@
 use super::driver::Call;
 
 /// Those whose help is alike.
-const SUBCOMMANDS: [&str; 12] = [
+const SUBCOMMANDS: [&str; 13] = [
     "run",
     "shell",
     "create",
+    "exec",
     "ps",
     "inspect",
     "renew",
@@ -170,17 +171,22 @@ fn a_usage_fault_of_run_is_in_the_json_too() {
 
 #[test]
 fn a_command_without_the_dashes_is_told_where_they_go() {
-    let table: [(&[&str], &str, &str); 6] = [
+    let table: [(&[&str], &str, &str); 8] = [
         (&["run", "python3", "script.py"], "python3", "ringfence run -- python3 script.py"),
         (&["run", "--pids", "8", "sh", "-c", "it's"], "sh", r"ringfence run [OPTIONS] -- sh -c 'it'\''s'"),
         (&["run", "--env", "env", "env", "--", "x"], "env", "ringfence run [OPTIONS] -- env -- x"),
         (&["run", "a", "b", "c", "d", "e"], "a", "ringfence run -- a b c d ..."),
         (&["run", "-", "x"], "-", "ringfence run -- - x"),
         (&["shell", "python3"], "python3", "ringfence shell -- python3"),
+        (&["exec", "local:sb-1", "make", "test"], "make", "ringfence exec HANDLE -- make test"),
+        (&["exec", "-e", "A=b", "local:sb-1", "ls"], "ls", "ringfence exec [OPTIONS] HANDLE -- ls"),
     ];
     for (args, word, told) in table {
-        let usage =
-            if args[0] == "run" { "run [OPTIONS] -- <CMD>..." } else { "shell [OPTIONS] [-- <CMD>...]" };
+        let usage = match args[0] {
+            "run" => "run [OPTIONS] -- <CMD>...",
+            "exec" => "exec [OPTIONS] <HANDLE> -- <CMD>...",
+            _ => "shell [OPTIONS] [-- <CMD>...]",
+        };
         let stderr = format!(
             "error: unexpected argument '{word}' found\n\n  \
              tip: put `--` before the command: `{told}`\n\n\

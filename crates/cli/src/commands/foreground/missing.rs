@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ringfence::{CommandResult, DEFAULT_SCHEME, Ending};
 
-use super::Job;
+use super::{Job, Place};
 use crate::environment::Environment;
 use crate::exit;
 
@@ -18,7 +18,7 @@ const SHOWN: &str = "/usr";
 
 /// Returns the advice if the program was not found inside and may well be there outside.
 pub(super) fn advice(job: &Job, result: &CommandResult) -> Option<&'static str> {
-    if job.settings.backend() != DEFAULT_SCHEME
+    if job.backend.name() != DEFAULT_SCHEME
         || result.ending != Ending::Exited(exit::NOT_FOUND.into())
         || result.stdout.total_bytes != 0
         || result.stderr.truncated
@@ -33,10 +33,16 @@ pub(super) fn advice(job: &Job, result: &CommandResult) -> Option<&'static str> 
     }
     let program = Path::new(OsStr::from_bytes(job.program.first()?));
     (program.as_os_str().as_bytes().contains(&b'/') || program.is_file() || is_elsewhere_in_path(program))
-        .then_some(
-            "only the host's /usr is visible inside; bring files in with --input, or show a directory with \
-         backends.local.read_only_paths",
-        )
+        .then_some(match &job.place {
+            Place::Fresh(_) => {
+                "only the host's /usr is visible inside; bring files in with --input, or show a directory with \
+                 backends.local.read_only_paths"
+            }
+            Place::Standing(_) => {
+                "only the host's /usr is visible inside; bring files in with `ringfence cp`, or create the sandbox with \
+                 backends.local.read_only_paths"
+            }
+        })
 }
 
 /// Whether the caller would start it, from a place that the sandbox does not have.

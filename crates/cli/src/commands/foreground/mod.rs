@@ -1,43 +1,75 @@
-//! `ringfence run`: one command in a sandbox that exists for it alone.
+//! A command that is waited for: in a sandbox that exists for it alone, or in one that stands already. There is one path for both,
+//! so that streams, signals, statuses and the JSON form cannot differ.
 
 mod json;
 mod missing;
 mod tail;
 
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence::toolset::Input;
 use ringfence::{
-    Backend, CommandRequest, CommandResult, Created, Ending, Error, ErrorKind, Invocation, OutputLimit,
-    Registry, SandboxId, SandboxSpec, Timeout,
+    Backend, CommandRequest, CommandResult, Ending, EnforcementStatement, EnvMap, Error, ErrorKind,
+    GuestPath, Handle, Invocation, OutputLimit, SandboxId, SandboxSpec, Timeout,
 };
 
 use self::tail::Tail;
-use crate::args::RunArgs;
-use crate::commands::{ending_notice, failure_to_start, lifetime_notice, print_json, runtime};
+use crate::commands::{ending_notice, failure_to_start, print_json, runtime};
 use crate::console::{self, READER_GRACE};
-use crate::environment::Environment;
 use crate::exit;
 use crate::failure::{Failure, Result};
 use crate::inputs;
-use crate::settings::{RunFlags, Settings, Source, Sourced};
+use crate::loss::Loss;
+use crate::reached;
+use crate::settings::{Settings, Source, Sourced};
 use crate::signals::{Interrupt, Signals};
 use crate::stdin;
 use crate::streamer::Streamer;
 
-/// Everything that is decided before there is a sandbox.
-struct Job {
-    backend: Arc<dyn Backend>,
-    settings: Settings,
-    spec: SandboxSpec,
-    inputs: Vec<Input>,
-    program: Vec<Vec<u8>>,
-    timeout: Sourced<Timeout>,
-    output_limit: OutputLimit,
-    json: bool,
-    started: Instant,
+/// Everything that is decided before the command is started.
+pub(crate) struct Job {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) place: Place,
+    pub(crate) program: Vec<Vec<u8>>,
+    pub(crate) workdir: Option<GuestPath>,
+    pub(crate) env: EnvMap,
+    pub(crate) timeout: Sourced<Timeout>,
+    pub(crate) output_limit: OutputLimit,
+    pub(crate) json: bool,
+    pub(crate) started: Instant,
+}
+
+/// Where the command runs.
+pub(crate) enum Place {
+    /// In a sandbox that is made for it and destroyed behind it.
+    Fresh(Box<Fresh>),
+    /// In one that is there, and stays.
+    Standing(Handle),
+}
+
+/// A sandbox to be made.
+pub(crate) struct Fresh {
+    pub(crate) settings: Settings,
+    pub(crate) spec: SandboxSpec,
+    pub(crate) inputs: Vec<Input>,
+}
+
+impl Job {
+    /// Returns what the sandbox was asked to guarantee, where that is known here.
+    fn spec(&self) -> Option<&SandboxSpec> {
+        match &self.place {
+            Place::Fresh(fresh) => Some(&fresh.spec),
+            Place::Standing(_) => None,
+        }
+    }
+}
+
+/// The sandbox as it was found or made.
+struct Sandbox {
+    id: SandboxId,
+    /// Of one that was made.
+    statement: Option<EnforcementStatement>,
 }
 
 /// What happened in the sandbox.
@@ -61,8 +93,7 @@ struct Timings {
 }
 
 /// Runs the command and returns the exit status.
-pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) -> Result<u8> {
-    let job = prepare(args, environment, started)?;
+pub(crate) fn run(job: Job) -> Result<u8> {
     // Kept to the end of the process. What the backend has started sees that end by itself, and what of it could still run
     // untrusted code was waited for when the sandbox was destroyed: nobody has to wait for the rest.
     std::mem::forget(Arc::clone(&job.backend));
@@ -71,6 +102,19 @@ pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) ->
     // A thread blocked in a read of standard input is not waited for.
     runtime.shutdown_background();
     result
+}
+
+/// Checks the words of a command.
+pub(crate) fn program(words: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    if words.first().is_none_or(Vec::is_empty) {
+        return Err(Failure::new("the program has an empty name").with_status(exit::NOT_FOUND));
+    }
+    Ok(words)
+}
+
+/// Returns how much of each stream is kept: what the JSON form shows, or what is looked at here.
+pub(crate) fn output_limit(settings: &Settings, json: bool) -> Result<OutputLimit> {
+    if json { settings.output_limit() } else { Ok(OutputLimit::new(missing::SEEN_BYTES)?) }
 }
 
 /// Says what failed, in JSON too, and returns the exit status.
@@ -94,64 +138,43 @@ fn grace() -> Option<Instant> {
     Instant::now().checked_add(READER_GRACE)
 }
 
-fn prepare(args: RunArgs, environment: &Environment, started: Instant) -> Result<Job> {
-    let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit };
-    let settings = Settings::load(&args.spec, run_flags, environment)?;
-    let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
-    let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;
-    backend.judge(&spec).map_err(|error| settings.explain(error))?;
-    let program: Vec<Vec<u8>> = args.command.into_iter().map(OsStringExt::into_vec).collect();
-    if program.first().is_none_or(Vec::is_empty) {
-        return Err(Failure::new("the program has an empty name").with_status(exit::NOT_FOUND));
-    }
-    Ok(Job {
-        backend,
-        spec,
-        inputs: inputs::collect(&args.input)?,
-        program,
-        timeout: settings.timeout()?,
-        output_limit: if args.json {
-            settings.output_limit()?
-        } else {
-            OutputLimit::new(missing::SEEN_BYTES)?
-        },
-        json: args.json,
-        settings,
-        started,
-    })
-}
-
 async fn execute(job: Job) -> Result<u8> {
     let signals = Signals::new()?;
     let mut timings = Timings { before: job.started.elapsed(), ..Timings::default() };
     let mut interrupt = None;
 
     let clock = Instant::now();
-    let created = signals.shield(&mut interrupt, job.backend.create(&job.spec)).await;
-    timings.create = clock.elapsed();
-    let created = match (created, interrupt) {
-        (Some(Ok(created)), _) => created,
-        (None | Some(Err(_)), Some(signal)) => return ended_early(&job, signal.status()),
-        (Some(Err(error)), None) => return Err(job.settings.explain(error)),
-        // Only a signal abandons it.
-        (None, None) => return Ok(exit::OURS),
+    let sandbox = match &job.place {
+        Place::Standing(handle) => Sandbox { id: handle.sandbox().clone(), statement: None },
+        Place::Fresh(fresh) => {
+            let created = signals.shield(&mut interrupt, job.backend.create(&fresh.spec)).await;
+            match (created, interrupt) {
+                (Some(Ok(created)), _) => Sandbox { id: created.id, statement: Some(created.statement) },
+                (None | Some(Err(_)), Some(signal)) => return ended_early(&job, signal.status()),
+                (Some(Err(error)), None) => return Err(fresh.settings.explain(error)),
+                // Only a signal abandons it.
+                (None, None) => return Ok(exit::OURS),
+            }
+        }
     };
+    timings.create = clock.elapsed();
 
     let clock = Instant::now();
     let mut seen = None;
     let outcome = match interrupt {
         Some(_) => Outcome::Interrupted,
-        None => inside(&job, &created.id, &signals, &mut interrupt, &mut seen).await,
+        None => inside(&job, &sandbox.id, &signals, &mut interrupt, &mut seen).await,
     };
     timings.run = clock.elapsed();
 
     let clock = Instant::now();
-    let destroyed = signals.shield(&mut interrupt, job.backend.destroy(&created.id)).await;
-    timings.destroy = clock.elapsed();
-    if let Some(Err(error)) = destroyed {
-        console::notice(&format!("the sandbox {} may still exist: {error}", created.id));
+    if let Place::Fresh(_) = &job.place
+        && let Some(Err(error)) = signals.shield(&mut interrupt, job.backend.destroy(&sandbox.id)).await
+    {
+        console::notice(&format!("the sandbox {} may still exist: {error}", sandbox.id));
     }
-    report(&job, &created, outcome, interrupt, seen, timings)
+    timings.destroy = clock.elapsed();
+    report(&job, Finished { sandbox, outcome, interrupt, seen, timings })
 }
 
 /// Who sees the output of the command while it runs.
@@ -172,16 +195,18 @@ async fn inside(
     interrupt: &mut Option<Interrupt>,
     seen: &mut Option<Seen>,
 ) -> Outcome {
-    let staged = tokio::select! {
-        biased;
-        signal = signals.next() => {
-            *interrupt = Some(signal);
-            return Outcome::Interrupted;
+    if let Place::Fresh(fresh) = &job.place {
+        let staged = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                *interrupt = Some(signal);
+                return Outcome::Interrupted;
+            }
+            staged = inputs::stage(&fresh.inputs, &*job.backend, sandbox, job.timeout.value) => staged,
+        };
+        if let Err(failure) = staged {
+            return Outcome::Failed(failure);
         }
-        staged = inputs::stage(&job.inputs, &*job.backend, sandbox, job.timeout.value) => staged,
-    };
-    if let Err(failure) = staged {
-        return Outcome::Failed(failure);
     }
     let deadline = Instant::now().checked_add(job.timeout.value.get() + READER_GRACE);
     let seen = seen.insert(Seen {
@@ -198,7 +223,10 @@ async fn inside(
         result = seen.streamer.broken() => Outcome::Broken(result),
         result = command(job, sandbox, seen) => match result {
             Ok(result) => Outcome::Ended(result),
-            Err(error) => Outcome::Failed(failure_to_start(error)),
+            Err(error) => Outcome::Failed(match &job.place {
+                Place::Standing(handle) if *error.kind() == ErrorKind::SandboxLost => reached::failed(handle, &error),
+                _ => failure_to_start(error),
+            }),
         },
     }
 }
@@ -207,6 +235,8 @@ async fn command(job: &Job, sandbox: &SandboxId, seen: &Seen) -> std::result::Re
     let invocation = Invocation::Program(job.program.clone());
     let mut request =
         CommandRequest::new(invocation, job.timeout.value, job.output_limit).with_stdin(stdin::for_command());
+    request.workdir = job.workdir.clone();
+    request.env = job.env.clone();
     request.observer = Some(match &seen.tail {
         Some(tail) => tail.clone(),
         None => seen.streamer.clone(),
@@ -214,57 +244,55 @@ async fn command(job: &Job, sandbox: &SandboxId, seen: &Seen) -> std::result::Re
     job.backend.run_command(sandbox, request).await
 }
 
-fn report(
-    job: &Job,
-    created: &Created,
+/// Everything there is to report.
+struct Finished {
+    sandbox: Sandbox,
     outcome: Outcome,
     interrupt: Option<Interrupt>,
     seen: Option<Seen>,
     timings: Timings,
-) -> Result<u8> {
-    let outlived = job.spec.lifetime().filter(|lifetime| timings.create + timings.run >= *lifetime);
+}
+
+fn report(job: &Job, finished: Finished) -> Result<u8> {
+    let Finished { sandbox, outcome, interrupt, seen, timings } = finished;
+    let loss = loss_of(job, timings);
     // A signal that came while the sandbox was being destroyed counts too, but the result is there and is not hidden.
     let result = match outcome {
         Outcome::Interrupted => {
             let status = interrupt.map_or(exit::OURS, Interrupt::status);
             return match seen.as_ref().and_then(|seen| seen.tail.as_ref()) {
                 Some(tail) => {
-                    let object = json::interrupted_command(job, created, tail, status, timings);
+                    let object = json::interrupted_command(job, &sandbox, tail, status, timings);
                     print_json(&object, status, grace())
                 }
                 None => ended_early(job, status),
             };
         }
         Outcome::Broken(result) => return result,
-        Outcome::Failed(failure) => {
-            return Err(match outlived.filter(|_| failure.kind() == ErrorKind::SandboxLost.name()) {
-                Some(lifetime) => Failure::new(lifetime_notice(lifetime))
-                    .with_kind(failure.kind())
-                    .with_status(exit::TIMED_OUT),
-                None => failure,
-            });
+        Outcome::Failed(failure) if failure.kind() == ErrorKind::SandboxLost.name() => {
+            return Err(loss.explain(failure));
         }
+        Outcome::Failed(failure) => return Err(failure),
         Outcome::Ended(result) => result,
     };
     if let Some(seen) = &seen {
         seen.streamer.check_stored()?;
     }
-    let outlived = outlived.filter(|_| result.sandbox_lost);
-    let status = match interrupt {
-        Some(signal) => signal.status(),
-        None if outlived.is_some() => exit::TIMED_OUT,
-        None => exit::status_of(result.ending),
+    let loss = Some(loss).filter(|_| result.sandbox_lost);
+    let status = match (interrupt, loss) {
+        (Some(signal), _) => signal.status(),
+        (None, Some(Loss::Lifetime(_))) => exit::TIMED_OUT,
+        (None, _) => exit::status_of(result.ending),
     };
-    let notice = match (outlived, result.ending) {
-        (Some(lifetime), _) => Some(lifetime_notice(lifetime)),
-        (None, Ending::TimedOut) => Some(timeout_notice(job, &result)),
-        (None, ending) => match ending_notice(ending, &job.spec, "the command") {
-            Some(text) if result.sandbox_lost && ending == Ending::Unknown => {
-                Some(format!("{text}: the sandbox was lost"))
-            }
-            None if result.sandbox_lost => Some("the sandbox was lost".to_owned()),
+    let notice = match (loss, result.ending) {
+        (Some(loss @ Loss::Lifetime(_)), _) => Some(loss.text()),
+        (_, Ending::TimedOut) => Some(timeout_notice(job, &result)),
+        (Some(loss), ending) => match ending_notice(ending, job.spec(), "the command") {
+            Some(text) if ending == Ending::Unknown => Some(format!("{text}: {}", loss.text())),
+            None => Some(loss.text()),
             other => other,
         },
+        (None, ending) => ending_notice(ending, job.spec(), "the command"),
     };
     if let Some(text) = notice {
         console::notice(&text);
@@ -282,9 +310,16 @@ fn report(
             Some(_) => grace(),
             None => seen.and_then(|seen| seen.deadline).max(grace()),
         };
-        return print_json(&json::result(job, created, &result, status, timings), status, deadline);
+        return print_json(&json::result(job, &sandbox, &result, status, timings), status, deadline);
     }
     Ok(status)
+}
+
+/// Returns why the sandbox was lost, if it was.
+fn loss_of(job: &Job, timings: Timings) -> Loss {
+    let lifetime = job.spec().and_then(SandboxSpec::lifetime);
+    let outlived = lifetime.filter(|lifetime| timings.create + timings.run >= *lifetime);
+    outlived.map_or(Loss::Unknown, Loss::Lifetime)
 }
 
 /// Returns the status of a run that a signal ended before the command was started; in JSON it is an object of its own.

@@ -1,10 +1,10 @@
-//! The object that `run --json` prints.
+//! The object that `run --json` and `exec --json` print.
 
-use ringfence::{Captured, CommandResult, Created, Ending, StreamName};
+use ringfence::{Captured, CommandResult, Ending, StreamName};
 use serde_json::{Value, json};
 
 use super::tail::Tail;
-use super::{Job, Timings};
+use super::{Job, Place, Sandbox, Timings};
 use crate::failure::Failure;
 
 /// The version of the form.
@@ -13,7 +13,7 @@ const VERSION: u32 = 1;
 /// Returns the object of a run that came to a result.
 pub(super) fn result(
     job: &Job,
-    created: &Created,
+    sandbox: &Sandbox,
     result: &CommandResult,
     status: u8,
     timings: Timings,
@@ -24,10 +24,10 @@ pub(super) fn result(
         _ => (None, None),
     };
     let milliseconds = |duration: std::time::Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
-    json!({
+    let mut value = json!({
         "version": VERSION,
         "backend": job.backend.name(),
-        "sandbox": created.id,
+        "sandbox": sandbox.id,
         "ending": result.ending.name(),
         "exit_code": exit_code,
         "signal": signal,
@@ -37,14 +37,17 @@ pub(super) fn result(
         "sandbox_lost": result.sandbox_lost,
         "stdout": stream(&result.stdout),
         "stderr": stream(&result.stderr),
-        "timings_ms": {
-            "before": milliseconds(timings.before),
-            "create": milliseconds(timings.create),
-            "run": milliseconds(timings.run),
-            "destroy": milliseconds(timings.destroy),
-        },
-        "statement": created.statement,
-    })
+        "timings_ms": { "before": milliseconds(timings.before), "run": milliseconds(timings.run) },
+    });
+    match &job.place {
+        Place::Standing(handle) => value["handle"] = handle.to_string().into(),
+        Place::Fresh(_) => {
+            value["timings_ms"]["create"] = milliseconds(timings.create).into();
+            value["timings_ms"]["destroy"] = milliseconds(timings.destroy).into();
+            value["statement"] = json!(sandbox.statement);
+        }
+    }
+    value
 }
 
 /// Returns the object of a run that failed.
@@ -66,7 +69,7 @@ pub(super) fn interrupted(status: u8) -> Value {
 /// Returns the object of a command that a signal to ringfence itself ended, with what it had written.
 pub(super) fn interrupted_command(
     job: &Job,
-    created: &Created,
+    sandbox: &Sandbox,
     seen: &Tail,
     status: u8,
     timings: Timings,
@@ -78,7 +81,7 @@ pub(super) fn interrupted_command(
         applied_timeout: None,
         sandbox_lost: false,
     };
-    let mut value = result(job, created, &partial, status, timings);
+    let mut value = result(job, sandbox, &partial, status, timings);
     value["ending"] = "interrupted".into();
     value["error"] = interrupted(status)["error"].take();
     value

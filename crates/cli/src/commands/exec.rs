@@ -1,0 +1,32 @@
+//! `ringfence exec`: a command in a sandbox that stays.
+
+use std::os::unix::ffi::OsStringExt;
+use std::time::Instant;
+
+use ringfence::Registry;
+
+use crate::args::{ExecArgs, SpecArgs};
+use crate::commands::foreground::{self, Job, Place};
+use crate::environment::Environment;
+use crate::failure::Result;
+use crate::settings::{self, RunFlags, Settings};
+
+/// Runs the command and returns the exit status.
+pub(crate) fn run(args: ExecArgs, environment: &Environment, started: Instant) -> Result<u8> {
+    // The project's file has no say in where sandboxes are, as for every command that takes a handle.
+    let spec = SpecArgs { ignore_project_file: true, ..SpecArgs::default() };
+    let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit };
+    let settings = Settings::load(&spec, run_flags, environment)?;
+    let program = foreground::program(args.command.into_iter().map(OsStringExt::into_vec).collect())?;
+    foreground::run(Job {
+        backend: Registry::new(settings.backend_settings()?).open_for(&args.handle)?,
+        program,
+        workdir: args.workdir,
+        env: settings::variables(args.env)?,
+        timeout: settings.timeout()?,
+        output_limit: foreground::output_limit(&settings, args.json)?,
+        json: args.json,
+        started,
+        place: Place::Standing(args.handle),
+    })
+}
