@@ -6,6 +6,8 @@ use ringfence::Ending;
 pub(crate) const OK: u8 = 0;
 /// `doctor` found no way to isolate, or `demo` saw something unexpected.
 pub(crate) const UNFIT: u8 = 1;
+/// `cp` has left something out.
+pub(crate) const PARTIAL: u8 = 1;
 /// The arguments are wrong, in subcommands that run no command.
 pub(crate) const USAGE: u8 = 2;
 /// The command was ended by its timeout, as `timeout` reports it, or by the sandbox's lifetime.

@@ -11,6 +11,7 @@ mod inputs;
 mod log;
 mod loss;
 mod marks;
+mod operand;
 mod parse;
 mod reached;
 mod settings;
@@ -56,6 +57,7 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
             Command::Shell(args) => commands::shell::run(*args, &environment),
             Command::Create(args) => commands::create::run(*args, &environment),
             Command::Exec(args) => commands::exec::run(*args, &environment, started),
+            Command::Cp(args) => commands::cp::run(args, &environment),
             Command::Ps(args) => commands::ps::run(&args, &environment),
             Command::Inspect(args) => commands::inspect::run(&args, &environment),
             Command::Renew(args) => commands::renew::run(&args, &environment),

@@ -3,6 +3,7 @@
 mod backend;
 mod completions;
 mod config;
+mod cp;
 mod create;
 mod demo;
 mod doctor;
@@ -22,6 +23,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use self::backend::BackendArgs;
 pub(crate) use self::completions::CompletionsArgs;
 pub(crate) use self::config::ConfigArgs;
+pub(crate) use self::cp::CpArgs;
 pub(crate) use self::create::CreateArgs;
 pub(crate) use self::demo::DemoArgs;
 pub(crate) use self::doctor::DoctorArgs;
@@ -101,6 +103,9 @@ pub(crate) enum Command {
     /// Run a command in a sandbox that stays
     #[command(after_help = exec::HELP)]
     Exec(Box<ExecArgs>),
+    /// Copy files and directories between this machine and a sandbox
+    #[command(after_help = cp::HELP)]
+    Cp(CpArgs),
     /// List the sandboxes that can be reached
     #[command(after_help = ps::HELP)]
     Ps(PsArgs),

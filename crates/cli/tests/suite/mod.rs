@@ -1,3 +1,4 @@
+mod cp;
 mod demo;
 mod doctor;
 mod driver;

@@ -1,11 +1,12 @@
 use super::driver::Call;
 
 /// Those whose help is alike.
-const SUBCOMMANDS: [&str; 13] = [
+const SUBCOMMANDS: [&str; 14] = [
     "run",
     "shell",
     "create",
     "exec",
+    "cp",
     "ps",
     "inspect",
     "renew",

@@ -20,7 +20,7 @@ const OPERATION: &str = "copy the tree";
 ///
 /// What may be said is shaped so that little can be said wrongly: an entry has a name and no path, and lies in the directory that was
 /// entered last and not left yet. The first entry is the tree itself and has the empty name. After an error the gate is of
-/// no further use.
+/// no further use. That of a limit names it in the fact `limit`, as the field of [`TreeLimits`] is called.
 pub struct TreeGate<'a> {
     backend: String,
     limits: TreeLimits,
@@ -81,7 +81,8 @@ impl<'a> TreeGate<'a> {
         if self.open.len() >= self.limits.max_depth {
             return Err(self
                 .error(format!("directories lie more than {} deep in each other", self.limits.max_depth))
-                .context("path", path.to_string()));
+                .context("path", path.to_string())
+                .context("limit", "max_depth"));
         }
         self.sink.directory(&path).await?;
         self.summary.directories += 1;
@@ -121,7 +122,9 @@ impl<'a> TreeGate<'a> {
             let kind = ErrorKind::FileTooLarge { size_bytes: total, limit_bytes };
             let message =
                 format!("its files have {total} bytes or more together, over the limit of {limit_bytes}");
-            return Err(Error::new(kind, &self.backend, OPERATION, message).context("path", path.to_string()));
+            return Err(Error::new(kind, &self.backend, OPERATION, message)
+                .context("path", path.to_string())
+                .context("limit", "max_bytes"));
         }
         self.announced_bytes = total;
         let mut content = Exact { content, left: size, ended: false, failure: None };
@@ -188,7 +191,8 @@ impl<'a> TreeGate<'a> {
     /// Counts an entry and returns its path.
     fn admit(&mut self, name: &[u8]) -> Result<TreePath> {
         if self.entries >= self.limits.max_entries {
-            return Err(self.error(format!("it has more than {} entries", self.limits.max_entries)));
+            let message = format!("it has more than {} entries", self.limits.max_entries);
+            return Err(self.error(message).context("limit", "max_entries"));
         }
         self.entries += 1;
         let bad = |gate: &Self, why: &dyn fmt::Display| {

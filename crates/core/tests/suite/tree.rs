@@ -145,7 +145,7 @@ async fn s_40_limits_refuse_before_anything_is_taken() {
         ErrorKind::FileTooLarge { size_bytes: u64::MAX, limit_bytes: 5 }
     );
     let one_more = gate.skip(b"b", SkipReason::Special).await.unwrap_err();
-    assert_eq!(one_more.to_string(), "b: copy the tree: it has more than 4 entries");
+    assert_eq!(one_more.to_string(), "b: copy the tree: it has more than 4 entries, limit max_entries");
     assert_eq!(sink.entries, [directory("."), file("a", "abc")]);
 
     let mut sink = TreeRecorder::default();
@@ -153,7 +153,7 @@ async fn s_40_limits_refuse_before_anything_is_taken() {
     gate.enter(b"").await.unwrap();
     gate.enter(b"a").await.unwrap();
     let deeper = gate.enter(b"b").await.unwrap_err();
-    let told = "b: copy the tree: directories lie more than 2 deep in each other, path a/b";
+    let told = "b: copy the tree: directories lie more than 2 deep in each other, path a/b, limit max_depth";
     assert_eq!(deeper.to_string(), told);
 
     // A path that no call takes.
