@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use crate::backend::{Backend, Created, SandboxId};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{Events, EventsFrom};
 use crate::spec::SandboxSpec;
 use crate::statement::EnforcementStatement;
 
@@ -191,4 +192,15 @@ pub trait Attachable: Backend {
     /// # Errors
     /// What kept the backend from looking. What could not be removed is in the list.
     async fn prune(&self, dry_run: bool) -> Result<Vec<Leftover>>;
+
+    /// Returns events of reachable sandboxes, also of those that have ended, from a place in the record on: so many at a time that it
+    /// takes little memory, without waiting for any.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where no record is kept, as the provided one says;
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a place that is none of this backend's.
+    async fn events(&self, _from: &EventsFrom) -> Result<Events> {
+        let message = "this backend keeps no record of what happens to its sandboxes";
+        Err(Error::new(ErrorKind::Unsupported, self.name(), "read the audit record", message))
+    }
 }

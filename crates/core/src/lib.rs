@@ -33,6 +33,7 @@ pub mod command;
 pub mod document;
 pub mod env;
 pub mod error;
+pub mod event;
 pub mod file;
 pub mod limits;
 pub mod memory;
@@ -58,6 +59,7 @@ pub use command::{
 };
 pub use env::EnvMap;
 pub use error::{Disposition, Error, ErrorKind, Result, Retry};
+pub use event::{Event, EventPosition, Events, EventsFrom};
 pub use file::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing, file_error};
 pub use limits::{ByteSize, Cpus, Limits, Pids};
 pub use network::{Allowlist, CidrRange, HostPattern, NetworkPolicy, NetworkStrength};

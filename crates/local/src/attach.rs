@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use ringfence_core::attach::{MAX_TAG_BYTES, tag_bytes};
 use ringfence_core::{
-    Attachable, Created, Error, ErrorKind, Inspection, Leftover, Process, Reach, Result, SandboxId,
-    SandboxInfo, SandboxSpec, Tagged, Tags, Usage, claim,
+    Attachable, Created, Error, ErrorKind, Events, EventsFrom, Inspection, Leftover, Process, Reach, Result,
+    SandboxId, SandboxInfo, SandboxSpec, Tagged, Tags, Usage, claim,
 };
 use serde_json::json;
 
 use crate::access::Access;
-use crate::audit::Audit;
+use crate::audit::{Audit, reader};
 use crate::backend::LocalBackend;
 use crate::create::{Wanted, encode_tags};
 use crate::directory::Directory;
@@ -236,6 +236,16 @@ impl Attachable for LocalBackend {
         };
         found.extend(self.hierarchies().leftovers(dry_run));
         Ok(found)
+    }
+
+    async fn events(&self, from: &EventsFrom) -> Result<Events> {
+        const OPERATION: &str = "read the audit record";
+        let Some(directory) = self.directory(OPERATION)? else { return Ok(reader::nothing()) };
+        let page = reader::read(&Audit::of(directory.path()), from)
+            .map_err(|error| unexpected(OPERATION, "read its files", error))?;
+        page.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, SCHEME, OPERATION, "the position is none of this record")
+        })
     }
 }
 

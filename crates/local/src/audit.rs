@@ -1,5 +1,7 @@
 //! The audit record: a line for each thing that happened to a sandbox that others can find, without contents.
 
+pub(crate) mod reader;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

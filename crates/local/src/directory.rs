@@ -10,13 +10,15 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_core::{Error, ErrorKind, Leftover, Result, SandboxId, object_only};
+use ringfence_core::{Error, ErrorKind, Event, Leftover, Result, SandboxId, object_only};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::SCHEME;
+use crate::audit::Audit;
 use crate::error::{DIRECTORY_REMEDY, lost, unexpected};
 use crate::wire::{RECORD_SUFFIX, SOCKET_SUFFIX, VERSION};
 
@@ -263,7 +265,16 @@ impl Directory {
         if rustix::fs::statat(&self.fd, socket.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             found.push(self.remove(&socket, id, dry_run));
         }
-        found.push(self.remove(name, id, dry_run));
+        let record = self.remove(name, id, dry_run);
+        // Its launcher cannot say it any more. A record that was only begun is of a sandbox that never was.
+        if record.removed
+            && !name.starts_with('.')
+            && let Err(error) =
+                Audit::of(&self.path).add(id, Event::ENDED, json!({"reason": "launcher_gone"}))
+        {
+            tracing::warn!(sandbox = id.as_str(), "the audit record misses the end: {error}");
+        }
+        found.push(record);
         found
     }
 

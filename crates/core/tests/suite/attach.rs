@@ -5,8 +5,8 @@ use std::time::Duration;
 use ringfence_core::attach::{DEFAULT_KEPT_LIFETIME, MAX_TAG_BYTES};
 use ringfence_core::memory::RecordingBackend;
 use ringfence_core::{
-    Attachable, Backend, CommandRequest, ErrorKind, Inspection, OutputLimit, Reach, Retry, SandboxId,
-    SandboxInfo, SandboxSpec, Tagged, Tags, Usage, claim,
+    Attachable, Backend, CommandRequest, ErrorKind, EventsFrom, Inspection, OutputLimit, Reach, Retry,
+    SandboxId, SandboxInfo, SandboxSpec, Tagged, Tags, Usage, claim,
 };
 use tokio::time::{Instant, advance};
 
@@ -28,6 +28,13 @@ async fn only_a_backend_that_says_so_can_be_attached_to() {
     assert!(plain.attachable().is_none() && !plain.capabilities().attach);
     let attachable = plain.with_attach();
     assert!(attachable.attachable().is_some() && attachable.capabilities().attach);
+}
+
+#[tokio::test]
+async fn a_backend_that_keeps_no_record_says_so() {
+    let backend = RecordingBackend::new().with_attach();
+    let error = backend.events(&EventsFrom::Oldest).await.expect_err("none");
+    assert_eq!((error.kind(), error.backend()), (&ErrorKind::Unsupported, backend.name()));
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_core::claim::{self, claim};
 use ringfence_core::{
-    Attachable, Backend, Claimant, CommandResult, ErrorKind, Lease, ListRequest, Reach, SandboxId,
-    SandboxSpec, SpecField, Tags,
+    Attachable, Backend, Claimant, CommandResult, ErrorKind, EventsFrom, Lease, ListRequest, Reach,
+    SandboxId, SandboxSpec, SpecField, Tags,
 };
 use ringfence_local::{LocalBackend, LocalConfig};
 
@@ -373,6 +373,14 @@ async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
     config.runtime_dir = Some(place.path());
     config.audit_contents = true;
     let telling = LocalBackend::new(config);
+    // Whoever reads it sees the same.
+    let read = place.backend().events(&EventsFrom::Oldest).await.unwrap();
+    let seen: Vec<_> = read.events.iter().map(|event| (event.event.as_str(), event.end_reason())).collect();
+    assert_eq!((seen.len(), seen[0], seen[5]), (6, ("created", None), ("ended", Some("destroyed"))));
+    assert!(read.events.iter().all(|event| event.sandbox == id) && !read.more && !read.missed);
+    assert_eq!(read.events[2].facts, serde_json::Map::from_iter([("amount".to_owned(), 14.into())]));
+    let behind = EventsFrom::After(read.next);
+    assert_eq!(place.backend().events(&behind).await.unwrap().events, []);
     let id = telling.create_reachable(&SandboxSpec::new(), Reach::Kept).await.unwrap().id;
     run(&telling, &id, "echo secret-word").await.unwrap();
     telling.destroy(&id).await.unwrap();
@@ -410,6 +418,13 @@ async fn kill_a_launcher() {
     assert_eq!(place.names().len(), 4);
     assert_eq!(what(next.prune(false).await.unwrap()), [(id.clone(), true, None), (id.clone(), true, None)]);
     assert_eq!(place.names(), [format!("{neighbour}.json"), format!("{neighbour}.sock")]);
+    // Nobody else could have written it down, and once is enough.
+    assert_eq!(next.prune(false).await.unwrap(), []);
+    let ended: Vec<_> = place.events().into_iter().filter(|(event, _)| event == "ended").collect();
+    assert_eq!(
+        ended.iter().map(|(_, line)| (&line["sandbox"], &line["reason"])).collect::<Vec<_>>(),
+        [(&id.as_str().into(), &"launcher_gone".into())]
+    );
     assert_eq!(run(&next, &neighbour, "echo fine").await, Ok(CommandResult::exited(0, "fine\n", "")));
     assert_eq!(run(&user, &id, "true").await, Err(ErrorKind::SandboxLost));
     next.destroy(&neighbour).await.unwrap();
