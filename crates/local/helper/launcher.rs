@@ -15,6 +15,7 @@ use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::{Cloned, Status};
 use crate::sys::socket::Epoll;
 use crate::sys::{Errno, file, process, socket};
+use crate::template::Templates;
 use crate::transport;
 use crate::wire::{CreateReply, CreateRequest, LauncherRequest, SandboxReply, SandboxRequest, Subject};
 
@@ -79,6 +80,7 @@ pub(crate) fn serve() -> crate::sys::Result<()> {
     let mut launcher = Launcher {
         epoll,
         ids: Ids::read(),
+        templates: Templates::default(),
         owner: Some(Owner { control, process: owner }),
         last_number: 0,
         sandboxes: BTreeMap::new(),
@@ -105,6 +107,7 @@ struct Connection {
 struct Launcher {
     epoll: Epoll,
     ids: Ids,
+    templates: Templates,
     owner: Option<Owner>,
     /// Of a sandbox or a connection.
     last_number: u64,
@@ -300,13 +303,14 @@ impl Launcher {
             .transpose()
             .map_err(Failure::at("share a page with the sandbox"))?;
         let number = self.next_number();
+        let has_template = self.templates.has(&request.view);
         let flags = NAMESPACES | process::CLONE_CLEAR_SIGHAND;
         let cloned = process::clone_into_namespaces(flags, cgroups.clone_into()).map_err(Failure::about(
             Subject::Namespaces,
             "create user, mount, pid, ipc, uts and cgroup namespaces",
         ))?;
         let Cloned::Parent { pid, pidfd } = cloned else {
-            let seed = setup::Seed { link: child_end, number, activity };
+            let seed = setup::Seed { link: child_end, number, activity, has_template };
             setup::become_sandbox(request, seed, agent, self.ids.may_drop_groups);
         };
         drop(child_end);

@@ -35,6 +35,7 @@ pub(crate) struct Sandbox {
 #[derive(Debug)]
 struct Clocks {
     created_millis: u64,
+    /// The first one; 0 is without end.
     lifetime_millis: u64,
     /// `None` without a lifetime, and while parked.
     deadline_millis: Option<u64>,
@@ -63,14 +64,12 @@ impl Clocks {
     /// Begins both anew; returns the lifetime from now on, 0 without one.
     fn renew(&mut self, lifetime_millis: u64, now: u64) -> u64 {
         self.parked = false;
-        if lifetime_millis > 0 {
-            self.lifetime_millis = lifetime_millis;
-        }
-        self.deadline_millis = (self.lifetime_millis > 0).then(|| now.saturating_add(self.lifetime_millis));
+        let lifetime = if lifetime_millis > 0 { lifetime_millis } else { self.lifetime_millis };
+        self.deadline_millis = (lifetime > 0).then(|| now.saturating_add(lifetime));
         if let Some(activity) = &self.activity {
             activity.touch(now);
         }
-        self.lifetime_millis
+        lifetime
     }
 
     fn remaining(&self, now: u64) -> Option<u64> {

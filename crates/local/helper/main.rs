@@ -26,6 +26,7 @@ mod look;
 mod setup;
 mod shim;
 mod sys;
+mod template;
 mod transport;
 mod tree;
 mod walk;

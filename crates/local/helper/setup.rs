@@ -12,6 +12,7 @@ use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::Forked;
 use crate::sys::security::{self, Landlock, access};
 use crate::sys::{Errno, file, mount, process, socket};
+use crate::template::PLACE;
 use crate::transport;
 use crate::wire::{CreateReply, CreateRequest, Subject, ViewEntry};
 
@@ -66,6 +67,8 @@ pub(crate) struct Seed {
     pub(crate) number: u64,
     /// Where the launcher sees when it was last used.
     pub(crate) activity: Option<Activity>,
+    /// Whether what it sees has been made already, and lies at [`PLACE`].
+    pub(crate) has_template: bool,
 }
 
 /// Becomes the sandbox and serves it; the process ends here.
@@ -79,7 +82,7 @@ pub(crate) fn become_sandbox(
         Ok(kept) => kept,
         Err(failure) => refuse(agent, failure),
     };
-    match prepare(request, link.as_fd(), may_drop_groups) {
+    match prepare(request, link.as_fd(), may_drop_groups, seed.has_template) {
         Ok(Some(ready)) => {
             let reply = CreateReply::Ready { landlock_abi: ready.landlock_abi };
             match transport::reply(socket.as_fd(), &reply, &[]) {
@@ -118,12 +121,13 @@ fn prepare(
     request: &CreateRequest,
     link: BorrowedFd<'_>,
     may_drop_groups: bool,
+    has_template: bool,
 ) -> Result<Option<Ready>, Failure> {
     let (go, _) = socket::receive(link, 2).map_err(Failure::at("wait for the launcher"))?;
     if go.is_empty() {
         return Ok(None);
     }
-    let shown = open_shown(&request.view)?;
+    let shown = if has_template { Vec::new().into_iter() } else { open_shown(&request.view)? };
     become_inner_user(request.uid, may_drop_groups)?;
     // After the change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
     // thread" and "parent process" are the same here.
@@ -136,7 +140,7 @@ fn prepare(
 
     let network = Network::begin()?;
     process::set_umask(0);
-    let root = build_root(request, shown)?;
+    let root = if has_template { copy_root(request)? } else { build_root(request, shown)? };
     file::change_directory_to(root.as_fd()).map_err(Failure::at("enter the new root"))?;
     mount::enter_root().map_err(Failure::at("make the new root the root"))?;
     file::change_directory(b"/").map_err(Failure::at("enter the root"))?;
@@ -234,25 +238,140 @@ fn step_failed(subject: Subject, verb: &str, path: &[u8], errno: Errno) -> Failu
     Failure { subject, step: format!("{verb} /{}", String::from_utf8_lossy(path)), errno }
 }
 
-fn build_root(request: &CreateRequest, mut shown: vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Failure> {
-    mount::make_private().map_err(Failure::at("make the mount tree private"))?;
-    let size = CString::new(request.disk_bytes.to_string()).unwrap_or_default();
-    let inodes = CString::new(request.inodes.to_string()).unwrap_or_default();
-    let root = mount::new_filesystem(
+/// A memory file system of this size, mounted at a path below `directory`.
+fn new_disk(
+    bytes: u64,
+    inodes: u64,
+    directory: Option<BorrowedFd<'_>>,
+    place: &[u8],
+) -> Result<OwnedFd, Failure> {
+    let size = CString::new(bytes.to_string()).unwrap_or_default();
+    let inodes = CString::new(inodes.to_string()).unwrap_or_default();
+    let disk = mount::new_filesystem(
         c"tmpfs",
         &[(c"size", &size), (c"nr_inodes", &inodes), (c"mode", c"0755")],
         mount::NO_SUID | mount::NO_DEV,
     )
     .map_err(Failure::about(Subject::Disk, "create the root file system"))?;
+    mount::attach(disk.as_fd(), directory, place).map_err(Failure::at("mount the root file system"))?;
+    Ok(disk)
+}
+
+fn build_root(request: &CreateRequest, mut shown: vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Failure> {
+    mount::make_private().map_err(Failure::at("make the mount tree private"))?;
     // On top of the old root: its paths stay reachable by name, because look-ups start below what is stacked on it.
-    mount::attach(root.as_fd(), None, b"/").map_err(Failure::at("mount the root file system"))?;
+    let root = new_disk(request.disk_bytes, request.inodes, None, b"/")?;
     for entry in &request.view {
         place(root.as_fd(), entry, &mut shown)?;
     }
-    mount_proc(root.as_fd(), request)?;
+    mount_proc(root.as_fd(), root.as_fd(), request)?;
     mount_terminals(root.as_fd())?;
     mount::set_attributes(root.as_fd(), mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV, false)
         .map_err(Failure::at("make the root read-only"))?;
+    Ok(root)
+}
+
+/// Bytes and files that a template can have: more than what a view has of its own, which is text.
+const TEMPLATE_BYTES: u64 = 16 << 20;
+const TEMPLATE_INODES: u64 = 4096;
+
+/// Makes the part of a root that is the same for every sandbox with this view; it lies at [`PLACE`] then. By the launcher.
+pub(crate) fn make_template(view: &[ViewEntry]) -> Result<(), Failure> {
+    let mut shown = open_shown(view)?;
+    let root = new_disk(TEMPLATE_BYTES, TEMPLATE_INODES, None, PLACE)?;
+    let mask = process::set_umask(0);
+    let furnished = furnish_template(root.as_fd(), view, &mut shown);
+    process::set_umask(mask);
+    if furnished.is_err() {
+        // Nobody gets half a root. What cannot be let go of is this process's alone.
+        drop(mount::detach(PLACE));
+    }
+    furnished
+}
+
+fn furnish_template(
+    root: BorrowedFd<'_>,
+    view: &[ViewEntry],
+    shown: &mut vec::IntoIter<OwnedFd>,
+) -> Result<(), Failure> {
+    for (entry, own) in with_owner(view) {
+        match (entry, own) {
+            (ViewEntry::Writable(path, _), Own::Mount) => {
+                file::make_directory(Some(root), path, 0o755)
+                    .map_err(|errno| step_failed(Subject::OwnFiles, "create directory", path, errno))?;
+            }
+            (_, Own::Shared) => place(root, entry, shown)?,
+            _ => {}
+        }
+    }
+    mount::set_attributes(root, mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV, false)
+        .map_err(Failure::at("make the root read-only"))
+}
+
+/// Whose an entry of the view is where there is a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// Everybody's: it is in the template.
+    Shared,
+    /// The sandbox's, mounted onto a directory of the template.
+    Mount,
+    /// The sandbox's, in a writable directory of it.
+    Inside,
+}
+
+fn with_owner(view: &[ViewEntry]) -> impl Iterator<Item = (&ViewEntry, Own)> {
+    let mut writable: Vec<&[u8]> = Vec::new();
+    view.iter().map(move |entry| {
+        let path = match entry {
+            ViewEntry::Directory(path)
+            | ViewEntry::File(path, _)
+            | ViewEntry::Symlink(path, _)
+            | ViewEntry::Bind(path, _)
+            | ViewEntry::Device(path, _)
+            | ViewEntry::Writable(path, _) => path.as_slice(),
+        };
+        let is_inside = writable.iter().any(|above| {
+            path.strip_prefix(*above).is_some_and(|rest| rest.first().is_some_and(|byte| *byte == b'/'))
+        });
+        match entry {
+            _ if is_inside => (entry, Own::Inside),
+            ViewEntry::Writable(..) => {
+                writable.push(path);
+                (entry, Own::Mount)
+            }
+            _ => (entry, Own::Shared),
+        }
+    })
+}
+
+/// Makes the root from the template: a copy of its mounts, and writable places of its own.
+///
+/// Those are parts of one file system, and the kernel takes parts only of what is mounted. It is put where `/proc` will be, which then
+/// lies on top of it for good: to take it away again would cost a grace period of the kernel, and on top of the old root it would
+/// keep that from being let go of.
+fn copy_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
+    mount::make_private().map_err(Failure::at("make the mount tree private"))?;
+    let root = mount::clone_tree(None, PLACE, true).map_err(Failure::at("copy the template of the root"))?;
+    mount::attach(root.as_fd(), None, b"/").map_err(Failure::at("mount the root file system"))?;
+    let disk = new_disk(request.disk_bytes, request.inodes, Some(root.as_fd()), b"proc")?;
+    let mut none = Vec::new().into_iter();
+    for (index, (entry, own)) in with_owner(&request.view).enumerate() {
+        match (entry, own) {
+            (ViewEntry::Writable(path, mode), Own::Mount) => {
+                let name = index.to_string().into_bytes();
+                file::make_directory(Some(disk.as_fd()), &name, *mode)
+                    .and_then(|()| writable_mount(disk.as_fd(), &name))
+                    .and_then(|tree| mount::attach(tree.as_fd(), Some(root.as_fd()), path))
+                    .map_err(|errno| {
+                        step_failed(Subject::OwnFiles, "create writable directory", path, errno)
+                    })?;
+            }
+            (_, Own::Inside) => place(root.as_fd(), entry, &mut none)?,
+            _ => {}
+        }
+    }
+    mount_proc(root.as_fd(), disk.as_fd(), request)?;
+    mount_terminals(root.as_fd())?;
     Ok(root)
 }
 
@@ -312,12 +431,18 @@ fn bind(
 /// A directory of the root's own file system, mounted onto itself so that it stays writable when the root is not.
 fn writable(root: BorrowedFd<'_>, path: &[u8], mode: u32) -> crate::sys::Result<()> {
     file::make_directory(Some(root), path, mode)?;
-    let tree = mount::clone_tree(Some(root), path, false)?;
-    mount::set_attributes(tree.as_fd(), mount::NO_SUID | mount::NO_DEV, false)?;
+    let tree = writable_mount(root, path)?;
     mount::attach(tree.as_fd(), Some(root), path)
 }
 
-fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failure> {
+fn writable_mount(disk: BorrowedFd<'_>, path: &[u8]) -> crate::sys::Result<OwnedFd> {
+    let tree = mount::clone_tree(Some(disk), path, false)?;
+    mount::set_attributes(tree.as_fd(), mount::NO_SUID | mount::NO_DEV, false)?;
+    Ok(tree)
+}
+
+/// `disk` is where the sources of masks lie meanwhile.
+fn mount_proc(root: BorrowedFd<'_>, disk: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failure> {
     let attributes = mount::NO_SUID | mount::NO_DEV | mount::NO_EXEC;
     let proc = mount::new_filesystem(c"proc", &[], attributes)
         .map_err(Failure::about(Subject::Proc, "create /proc"))?;
@@ -345,7 +470,7 @@ fn mount_proc(root: BorrowedFd<'_>, request: &CreateRequest) -> Result<(), Failu
         write_setting(proc.as_fd(), b"sys/kernel/pid_max", &highest.to_string())
             .map_err(Failure::about(Subject::Pids, "set pid_max of the pid namespace"))?;
     }
-    mask_proc(root).map_err(Failure::about(Subject::Proc, "mask parts of /proc"))
+    mask_proc(root, disk).map_err(Failure::about(Subject::Proc, "mask parts of /proc"))
 }
 
 fn write_setting(proc: BorrowedFd<'_>, path: &[u8], value: &str) -> crate::sys::Result<()> {
@@ -353,13 +478,13 @@ fn write_setting(proc: BorrowedFd<'_>, path: &[u8], value: &str) -> crate::sys::
     file::write_all(fd.as_fd(), value.as_bytes())
 }
 
-fn mask_proc(root: BorrowedFd<'_>) -> crate::sys::Result<()> {
+fn mask_proc(root: BorrowedFd<'_>, disk: BorrowedFd<'_>) -> crate::sys::Result<()> {
     let read_only = mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV | mount::NO_EXEC;
     let settings = mount::clone_tree(Some(root), b"proc/sys", true)?;
     mount::set_attributes(settings.as_fd(), read_only, true)?;
     mount::attach(settings.as_fd(), Some(root), b"proc/sys")?;
-    file::make_directory(Some(root), EMPTY_DIRECTORY, 0o555)?;
-    drop(file::open(Some(root), EMPTY_FILE, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o444)?);
+    file::make_directory(Some(disk), EMPTY_DIRECTORY, 0o555)?;
+    drop(file::open(Some(disk), EMPTY_FILE, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o444)?);
     for (paths, source) in [(&MASKED_FILES[..], EMPTY_FILE), (&MASKED_DIRECTORIES[..], EMPTY_DIRECTORY)] {
         for path in paths {
             // Asked first: a mount that was made and finds no place costs a grace period of the kernel when it is dropped.
@@ -369,14 +494,14 @@ fn mask_proc(root: BorrowedFd<'_>) -> crate::sys::Result<()> {
                 Err(Errno(libc::ENOENT)) => continue,
                 Err(errno) => return Err(errno),
             }
-            let mask = mount::clone_tree(Some(root), source, false)?;
+            let mask = mount::clone_tree(Some(disk), source, false)?;
             mount::set_attributes(mask.as_fd(), read_only, false)?;
             mount::attach(mask.as_fd(), Some(root), path)?;
         }
     }
     // The masks keep what they show; its names are of no further use.
-    file::remove_directory(Some(root), EMPTY_DIRECTORY)?;
-    file::unlink(root, EMPTY_FILE)
+    file::remove_directory(Some(disk), EMPTY_DIRECTORY)?;
+    file::unlink(disk, EMPTY_FILE)
 }
 
 fn mount_terminals(root: BorrowedFd<'_>) -> Result<(), Failure> {

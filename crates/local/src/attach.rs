@@ -130,6 +130,9 @@ fn tagged(operation: &'static str, state: &State, now: SystemTime) -> Result<Tag
     Ok(Tagged { version: state.version, tags })
 }
 
+/// How long a list waits for one launcher, which answers at once unless it is stopped.
+const LIST_PATIENCE: Duration = Duration::from_secs(2);
+
 #[async_trait]
 impl Attachable for LocalBackend {
     async fn create_reachable(&self, spec: &SandboxSpec, reach: Reach) -> Result<Created> {
@@ -180,7 +183,15 @@ impl Attachable for LocalBackend {
             directory.sandboxes().map_err(|error| unexpected(OPERATION, "read the directory", error))?;
         let mut sandboxes = Vec::new();
         for id in ids {
-            match self.info(OPERATION, &id).await {
+            let asked = tokio::time::timeout(LIST_PATIENCE, self.info(OPERATION, &id)).await;
+            let info = asked.unwrap_or_else(|_| {
+                tracing::warn!(
+                    sandbox = id.as_str(),
+                    "its launcher does not answer, so it is left out of the list"
+                );
+                Err(lost(OPERATION, &id))
+            });
+            match info {
                 Ok(info) => sandboxes.push(info),
                 // Gone meanwhile, or its launcher is; or another version's, which it says when it is asked for by name.
                 Err(error) if matches!(error.kind(), ErrorKind::SandboxLost | ErrorKind::Unsupported) => {}

@@ -20,8 +20,17 @@ const LEAST_PIDS: u32 = 4;
 const RESERVED: [&str; 12] =
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"];
 
+/// What a sandbox has of its own in its file system, and a little more.
+const LEAST_DISK_BYTES: u64 = 256 << 10;
+
 /// Refuses a disk that would leave its processes no memory. No more than half is always fine.
 fn judge_disk(limits: &Limits) -> Result<()> {
+    if let Some(disk) = limits.disk.filter(|disk| disk.get() < LEAST_DISK_BYTES) {
+        let message = format!("the limit of {disk} leaves no room for the files that every sandbox has");
+        return Err(
+            Error::refused(SCHEME, SpecField::Disk, message).hint("raise the disk limit to 256KiB or more")
+        );
+    }
     let (Some(memory), Some(disk)) = (limits.memory, limits.disk) else { return Ok(()) };
     let most = memory.get().saturating_sub(LEAST_PROCESS_BYTES).max(memory.get() / 2);
     if disk.get() <= most {

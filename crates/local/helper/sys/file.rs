@@ -44,6 +44,8 @@ pub(crate) struct Metadata {
     pub(crate) size: u64,
     /// Its owner.
     pub(crate) uid: u32,
+    /// The device it lies on, and its number there.
+    pub(crate) identity: (u64, u64),
 }
 
 impl Metadata {
@@ -68,7 +70,12 @@ fn metadata_at(directory: Option<BorrowedFd<'_>>, name: &CStr, flags: libc::c_in
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: name and buffer outlive the call; on 64-bit machines the C library's structure is the kernel's.
     unsafe { call!(libc::SYS_newfstatat, raw(directory), name.as_ptr(), &raw mut stat, flags) }?;
-    Ok(Metadata { mode: stat.st_mode, size: stat.st_size as u64, uid: stat.st_uid })
+    Ok(Metadata {
+        mode: stat.st_mode,
+        size: stat.st_size as u64,
+        uid: stat.st_uid,
+        identity: (stat.st_dev, stat.st_ino),
+    })
 }
 
 /// Creates a directory.

@@ -72,12 +72,30 @@ pub(crate) fn attach(mount: BorrowedFd<'_>, directory: Option<BorrowedFd<'_>>, p
     unsafe { call!(libc::SYS_move_mount, from, c"".as_ptr(), to, path.as_ptr(), flags) }.map(drop)
 }
 
+/// Gives this process a mount namespace of its own, in which what the host mounts later appears, and from which nothing goes out.
+pub(crate) fn own_namespace() -> Result<()> {
+    // SAFETY: takes an integer.
+    unsafe { call!(libc::SYS_unshare, libc::CLONE_NEWNS) }?;
+    set_propagation(libc::MS_SLAVE)
+}
+
 /// Cuts this mount namespace's propagation in both directions.
 pub(crate) fn make_private() -> Result<()> {
+    set_propagation(libc::MS_PRIVATE)
+}
+
+fn set_propagation(kind: libc::c_ulong) -> Result<()> {
     let none: *const u8 = ptr::null();
-    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    let flags = libc::MS_REC | kind;
     // SAFETY: a propagation change takes neither source, type nor data.
     unsafe { call!(libc::SYS_mount, none, c"/".as_ptr(), none, flags, none) }.map(drop)
+}
+
+/// Lets go of the mount at a path.
+pub(crate) fn detach(path: &[u8]) -> Result<()> {
+    let path = c_string(path)?;
+    // SAFETY: the string outlives the call.
+    unsafe { call!(libc::SYS_umount2, path.as_ptr(), libc::MNT_DETACH) }.map(drop)
 }
 
 /// Makes the current directory the root and forgets the old root: both lie stacked on `/`, the old one on top.

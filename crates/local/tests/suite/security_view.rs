@@ -3,7 +3,8 @@
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use ringfence_core::{Backend, Ending, ErrorKind, GuestPath};
+use ringfence_core::{Backend, Ending, ErrorKind, GuestPath, SandboxSpec};
+use ringfence_local::{LocalBackend, LocalConfig};
 
 use super::security_support::{Machinery, has_python, inside, is_root, lines, outside, showing, skipped};
 use super::support::{Box, Said, program, shell};
@@ -428,5 +429,71 @@ async fn landlock_is_the_second_wall_where_the_kernel_has_it() {
     assert_eq!(inside(&sandbox, node).await, "EACCES\n");
     if !is_root() {
         assert_eq!(outside(&node.replace("/tmp/node", "/tmp/ringfence-node")), "EPERM\n");
+    }
+}
+
+/// What a command sees of its root: kinds, modes and targets of what lies in it, and every mount without what is a sandbox's own.
+const ROOT: &str = "cd /; ls -A / /etc /dev /var /home | grep -v '^pts$'; stat -c '%n %F %a' /* /etc/* /dev/* | sort; \
+                    readlink bin sbin lib /var/tmp /dev/fd /dev/stdin; cat /etc/passwd /etc/hosts; \
+                    sed -E 's/^[0-9]+ [0-9]+ [0-9:]+ [^ ]+ //; s/size=[^ ]*//' /proc/self/mountinfo | cut -d' ' -f1,2 | sort -u";
+
+#[tokio::test]
+async fn s_05_a_root_from_the_template_is_the_same_and_leads_nowhere_else() {
+    let backend = LocalBackend::new(LocalConfig::default());
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let id = backend.create(&SandboxSpec::new()).await.unwrap().id;
+        let said = backend.run_command(&id, shell(ROOT, 20.0)).await.unwrap();
+        seen.push(String::from_utf8(said.stdout.bytes.to_vec()).unwrap());
+        // Above the root there is nothing, and nothing of the host is mounted but what is shown.
+        let above = backend
+            .run_command(
+                &id,
+                shell("cd /..; pwd -P; ls -di / /.. | sort -u | cut -d/ -f1 | sort -u | wc -l", 20.0),
+            )
+            .await
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&above.stdout.bytes), "/\n1\n");
+        // What one writes is not in the next one.
+        let wrote = backend
+            .run_command(&id, shell("touch /tmp/left /workspace/left ~/left /dev/shm/left && ls /tmp", 20.0))
+            .await
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&wrote.stdout.bytes), "left\n");
+        for closed in ["touch /left", "touch /etc/left", "rm /etc/passwd", "mv /var /tmp"] {
+            let said = backend.run_command(&id, shell(closed, 20.0)).await.unwrap();
+            assert_ne!(said.ending, Ending::Exited(0), "{closed}");
+        }
+    }
+    // Below `/proc`, where no path leads, lies what the writable places are parts of.
+    let hidden = "/proc rw,nosuid,nodev,relatime\n";
+    let seen: Vec<String> = seen.iter().map(|seen| seen.replace(hidden, "")).collect();
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[1], seen[2]);
+}
+
+#[tokio::test]
+async fn a_host_path_that_is_given_to_something_else_is_shown_as_it_is_now() {
+    let shown = tempfile::tempdir_in("/srv").unwrap();
+    std::fs::set_permissions(shown.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let directory = shown.path().join("data");
+    let mut config = LocalConfig::default();
+    config.read_only_paths = vec![directory.clone()];
+    let backend = LocalBackend::new(config);
+    for round in 0..6 {
+        // Every second time it is replaced, as an update of the system does it.
+        if round % 2 == 0 {
+            let next = shown.path().join(format!("next{round}"));
+            std::fs::create_dir(&next).unwrap();
+            std::fs::write(next.join("round"), round.to_string()).unwrap();
+            if directory.exists() {
+                std::fs::rename(&directory, shown.path().join(format!("old{round}"))).unwrap();
+            }
+            std::fs::rename(&next, &directory).unwrap();
+        }
+        let id = backend.create(&SandboxSpec::new()).await.unwrap().id;
+        let command = format!("cat {}/round", directory.display());
+        let said = backend.run_command(&id, shell(&command, 20.0)).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&said.stdout.bytes), (round / 2 * 2).to_string(), "{round}");
     }
 }

@@ -104,6 +104,9 @@ impl Box {
 
     pub(crate) async fn with(spec: SandboxSpec) -> Self {
         let backend = LocalBackend::new(LocalConfig::default());
+        // Not the first one of its launcher: root's later ones come from a template. Those of other users do not, and they are tested too.
+        let first = backend.create(&spec).await.unwrap().id;
+        backend.destroy(&first).await.unwrap();
         let id = backend.create(&spec).await.unwrap().id;
         Self { backend, id }
     }

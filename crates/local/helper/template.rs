@@ -1,0 +1,90 @@
+//! What many sandboxes of one launcher see alike, made once: the root with everything that is not theirs alone. Each gets a copy
+//! of the mounts, which takes a fraction of making them, and shares what lies in them, which is read-only.
+//!
+//! Made for the second sandbox with the same view, since most owners make one; and only by a launcher that may mount, which is
+//! root's. Where it cannot be made every sandbox makes its own root, as the first one does.
+
+use alloc::vec::Vec;
+
+use crate::setup;
+use crate::sys::{Result, file, mount};
+use crate::wire::ViewEntry;
+
+/// Where it lies, in the launcher's own mount namespace and those of processes cloned from it: a directory that every machine has and
+/// nobody here needs. Not on top of `/`: the kernel takes a process below that for one in a cage, which may make no user namespaces.
+pub(crate) const PLACE: &[u8] = b"/sys/bus";
+
+/// A root that was made in advance.
+#[derive(Debug)]
+struct Template {
+    view: Vec<ViewEntry>,
+    /// The host paths in it, as they were: a system that is updated gives their names to others.
+    sources: Vec<(u64, u64)>,
+}
+
+/// The views that were asked for, and what was made of them.
+#[derive(Debug, Default)]
+pub(crate) struct Templates {
+    last: Vec<ViewEntry>,
+    made: Option<Template>,
+    has_namespace: bool,
+    cannot: bool,
+}
+
+impl Templates {
+    /// Whether there is a template for this view, made now if it pays.
+    pub(crate) fn has(&mut self, view: &[ViewEntry]) -> bool {
+        if self.cannot || view.iter().any(lies_below_the_place) {
+            return false;
+        }
+        let sources = identities(view);
+        if self.made.as_ref().is_some_and(|made| made.view == view && sources.as_ref() == Ok(&made.sources)) {
+            return true;
+        }
+        if self.last != view {
+            self.last = view.to_vec();
+            return false;
+        }
+        match sources.and_then(|sources| self.make(view, sources)) {
+            Ok(()) => true,
+            Err(_) => {
+                // What the reason is, the sandbox says that makes its own.
+                self.cannot = true;
+                false
+            }
+        }
+    }
+
+    fn make(&mut self, view: &[ViewEntry], sources: Vec<(u64, u64)>) -> Result<()> {
+        if !self.has_namespace {
+            mount::own_namespace()?;
+            self.has_namespace = true;
+        }
+        if self.made.take().is_some() {
+            mount::detach(PLACE)?;
+        }
+        setup::make_template(view).map_err(|failure| failure.errno)?;
+        self.made = Some(Template { view: view.to_vec(), sources });
+        Ok(())
+    }
+}
+
+fn lies_below_the_place(entry: &ViewEntry) -> bool {
+    match entry {
+        ViewEntry::Bind(_, source) | ViewEntry::Device(_, source) => source.starts_with(b"/sys"),
+        _ => false,
+    }
+}
+
+fn identities(view: &[ViewEntry]) -> Result<Vec<(u64, u64)>> {
+    let sources = view.iter().filter_map(|entry| match entry {
+        ViewEntry::Bind(_, source) | ViewEntry::Device(_, source) => Some(source),
+        _ => None,
+    });
+    sources
+        .map(|source| {
+            let found = file::open(None, source, libc::O_PATH, 0)?;
+            file::metadata(found.as_fd()).map(|metadata| metadata.identity)
+        })
+        .collect()
+}
