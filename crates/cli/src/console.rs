@@ -180,6 +180,13 @@ pub(crate) fn stdout(bytes: &[u8], deadline: Option<Instant>) -> std::result::Re
     Stream::stdout().write_all(bytes, deadline)
 }
 
+/// Whether a pipe or socket on standard output has lost its reader, which otherwise only a write finds out.
+pub(crate) fn nobody_reads() -> bool {
+    // Errors and hang-ups are told without being asked for.
+    let mut fds = [PollFd::from_borrowed_fd(Stream::stdout().target(), PollFlags::empty())];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+}
+
 /// Writes all bytes to standard error. A standard error that does not take them cannot be reported anywhere.
 pub(crate) fn stderr(bytes: &[u8]) {
     if Stream::stderr().write_all(bytes, Instant::now().checked_add(READER_GRACE)).is_err() {

@@ -63,6 +63,7 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
             Command::Renew(args) => commands::renew::run(&args, &environment),
             Command::Rm(args) => commands::rm::run(args, &environment),
             Command::Prune(args) => commands::prune::run(&args, &environment),
+            Command::Logs(args) => commands::logs::run(args, &environment),
             Command::Demo(args) => commands::demo::run(&args, &environment),
             Command::Doctor(args) => commands::doctor::run(&args, &environment),
             Command::Mcp(args) => commands::mcp::run(*args, &environment),

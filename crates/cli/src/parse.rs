@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfence::{ByteSize, Cpus, GuestPath, Handle, OutputLimit, Pids, SandboxSpec, Timeout};
+use ringfence::{ByteSize, CommandHandle, Cpus, GuestPath, Handle, OutputLimit, Pids, SandboxSpec, Timeout};
 
 /// Parses `30`, `0.5`, `30s`, `2m`, `1h 30m`; refuses what is not positive and finite (P22, P23).
 pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
@@ -105,6 +105,23 @@ pub(crate) fn handle(text: &str) -> Result<Handle, String> {
         Some(hint) => format!("{}; try {hint}", error.message()),
         None => error.message().to_owned(),
     })
+}
+
+/// Of what a log is wanted: the form of the argument tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Logged {
+    /// What happened to a sandbox.
+    Sandbox(Handle),
+    /// What a command in the background of one printed.
+    Command(CommandHandle),
+}
+
+/// Parses the handle of a sandbox, or of a command in one.
+pub(crate) fn logged(text: &str) -> Result<Logged, String> {
+    match text.parse() {
+        Ok(command) if text.contains('/') => Ok(Logged::Command(command)),
+        _ => handle(text).map(Logged::Sandbox),
+    }
 }
 
 /// A label for a sandbox.
@@ -204,6 +221,15 @@ mod tests {
             assert!(timeout(text).is_err(), "{text}");
         }
         assert_eq!(timeout("-1").unwrap_err(), "a timeout must be greater than 0, not -1");
+    }
+
+    #[test]
+    fn the_form_of_a_handle_tells_a_sandbox_from_a_command_in_one() {
+        assert_eq!(logged("local:sb-1"), Ok(Logged::Sandbox("local:sb-1".parse().unwrap())));
+        assert_eq!(logged("local:sb-1/c7"), Ok(Logged::Command("local:sb-1/c7".parse().unwrap())));
+        for bad in ["", "None", "sb-1", "sb-1/c1", "local:sb-1/x", "local:sb-1/", "local:/c1"] {
+            assert!(logged(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

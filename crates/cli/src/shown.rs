@@ -35,9 +35,17 @@ pub(crate) fn bytes(bytes: u64) -> String {
 
 /// Shows a moment as RFC 3339 in UTC; `None` for one that this form cannot have, as a tag may say anything.
 pub(crate) fn moment(time: SystemTime) -> Option<String> {
+    has_form(time).then(|| humantime::format_rfc3339_seconds(time).to_string())
+}
+
+/// Shows a moment to the millisecond.
+pub(crate) fn moment_millis(time: SystemTime) -> Option<String> {
+    has_form(time).then(|| humantime::format_rfc3339_millis(time).to_string())
+}
+
+fn has_form(time: SystemTime) -> bool {
     const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    (since < YEAR_10000).then(|| humantime::format_rfc3339_seconds(time).to_string())
+    time.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since < YEAR_10000)
 }
 
 /// Returns seconds as a number of JSON, to the millisecond.
@@ -71,7 +79,8 @@ pub(crate) fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     shown.collect::<Vec<_>>().join(",")
 }
 
-fn quoted(text: &str) -> String {
+/// Returns the text, in quotes where it could be taken for more than one.
+pub(crate) fn quoted(text: &str) -> String {
     let special = |character: char| character.is_whitespace() || matches!(character, '=' | ',' | '"');
     if text.contains(special) { format!("{text:?}") } else { text.to_owned() }
 }

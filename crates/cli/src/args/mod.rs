@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod inspect;
+mod logs;
 mod mcp;
 mod prune;
 mod ps;
@@ -29,6 +30,7 @@ pub(crate) use self::demo::DemoArgs;
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exec::ExecArgs;
 pub(crate) use self::inspect::InspectArgs;
+pub(crate) use self::logs::LogsArgs;
 pub(crate) use self::mcp::{Client, InstallArgs, McpArgs, McpCommand, Scope, ToolsetArgs};
 pub(crate) use self::prune::PruneArgs;
 pub(crate) use self::ps::PsArgs;
@@ -112,6 +114,9 @@ pub(crate) enum Command {
     /// Show all there is to know about a sandbox
     #[command(after_help = inspect::HELP)]
     Inspect(InspectArgs),
+    /// Show what happened to sandboxes
+    #[command(after_help = logs::HELP)]
+    Logs(LogsArgs),
     /// Give a sandbox more time, or less
     #[command(after_help = renew::HELP)]
     Renew(RenewArgs),

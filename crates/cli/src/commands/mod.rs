@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod foreground;
 pub(crate) mod inspect;
+pub(crate) mod logs;
 pub(crate) mod mcp;
 pub(crate) mod prune;
 pub(crate) mod ps;
@@ -58,8 +59,17 @@ pub(crate) fn print_json(value: &serde_json::Value, status: u8, deadline: Option
 
 /// Returns the document with every character escaped that does something to a terminal; strings alone contain such.
 fn json_text(value: &serde_json::Value) -> String {
-    let mut text = String::new();
-    for character in format!("{value:#}\n").chars() {
+    escaped_json(&format!("{value:#}\n"))
+}
+
+/// Returns the same on one line.
+fn json_line(value: &serde_json::Value) -> String {
+    escaped_json(&format!("{value}\n"))
+}
+
+fn escaped_json(document: &str) -> String {
+    let mut text = String::with_capacity(document.len());
+    for character in document.chars() {
         if character != '\n' && is_unprintable(character) {
             let mut units = [0; 2];
             text.extend(character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));

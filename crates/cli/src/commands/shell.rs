@@ -81,7 +81,7 @@ pub(crate) fn run(args: ShellArgs, environment: &Environment) -> Result<u8> {
                 Ok(exit::status_of(ending))
             }
             Err(failure) => Err(match outlived.filter(|_| failure.kind() == ErrorKind::SandboxLost.name()) {
-                Some(lifetime) => Loss::Lifetime(lifetime).explain(failure),
+                Some(lifetime) => Loss::Lifetime(Some(lifetime)).explain(failure),
                 None => failure,
             }),
         }

@@ -198,3 +198,55 @@ fn a_handle_that_nobody_has_is_125() {
     let unknown = "ringfence: open the backend: there is no backend \"modla\", sandbox modla:sb-1\n  try: known: local\n";
     place.call(["exec", "modla:sb-1", "--", "true"]).done().assert(125, "", unknown);
 }
+
+#[test]
+fn a_sandbox_that_ends_while_a_command_runs_says_why() {
+    let place = Place::new();
+    let lost = "ringfence: it is not known how the command ended: the sandbox was removed\n";
+    let over = "ringfence: the sandbox ended with its lifetime\n";
+    for (args, status, told) in [(&[][..], 125, lost), (&["--lifetime", "2s"], 124, over)] {
+        let handle = place.keep(args);
+        let marker = marker();
+        let script = format!("echo begun; sleep {marker}");
+        let running = place.call(["exec", &handle, "--", "sh", "-c", &script]).start();
+        wait_for_sleeps(&marker, 1);
+        if status == 125 {
+            place.call(["rm", &handle]).done().assert(0, "", "");
+        }
+        running.done().assert(status, "begun\n", told);
+        assert_nothing_left(&marker);
+        place.call(["exec", &handle, "--", "true"]).done().assert(125, "", &no_such(&handle));
+    }
+    // One that is not kept ends with its creator.
+    let holding = Holding::start(&place, Stdio::piped(), &[]);
+    let marker = marker();
+    let running = place.call(["exec", &holding.handle, "--", "sleep", &marker]).start();
+    wait_for_sleeps(&marker, 1);
+    drop(holding.pipe);
+    let told = "ringfence: it is not known how the command ended: the sandbox was removed\n";
+    running.done().assert(125, "", told);
+    assert_eq!(holding.running.done().status, Some(0));
+}
+
+#[test]
+fn what_a_lost_sandbox_leaves_is_in_the_object() {
+    let place = Place::new();
+    let handle = place.keep(&["--lifetime", "1s"]);
+    let done = place.call(["exec", "--json", &handle, "--", "sh", "-c", "echo begun; sleep 60"]).done();
+    let object = done.json();
+    let facts = ["status", "ending", "sandbox_lost"].map(|key| &object[key]);
+    assert_eq!((done.status, facts), (Some(124), [&json!(124), &json!("unknown"), &json!(true)]));
+    assert_eq!(object["stdout"]["text"], "begun\n");
+}
+
+#[test]
+fn a_limit_that_ends_a_command_is_named() {
+    let kept = Kept::new(&["--pids", "16"]);
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 5 & done; wait";
+    let done = kept.exec(&[], &["bash", "-c", script]).done();
+    assert_eq!((done.status, done.out()), (Some(1), ""), "{done:?}");
+    assert!(
+        done.stderr.ends_with("ringfence: the limit of 16 processes kept the command from going on\n"),
+        "{done:?}"
+    );
+}

@@ -7,6 +7,7 @@ mod inputs;
 mod kept;
 mod kept_ends;
 mod kept_users;
+mod logs;
 mod mcp;
 mod mcp_install;
 mod odd_hosts;

@@ -1,7 +1,7 @@
 use super::driver::Call;
 
 /// Those whose help is alike.
-const SUBCOMMANDS: [&str; 14] = [
+const SUBCOMMANDS: [&str; 15] = [
     "run",
     "shell",
     "create",
@@ -9,6 +9,7 @@ const SUBCOMMANDS: [&str; 14] = [
     "cp",
     "ps",
     "inspect",
+    "logs",
     "renew",
     "rm",
     "prune",

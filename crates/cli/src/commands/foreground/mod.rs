@@ -20,7 +20,7 @@ use crate::console::{self, READER_GRACE};
 use crate::exit;
 use crate::failure::{Failure, Result};
 use crate::inputs;
-use crate::loss::Loss;
+use crate::loss::{Loss, Watch};
 use crate::reached;
 use crate::settings::{Settings, Source, Sourced};
 use crate::signals::{Interrupt, Signals};
@@ -53,16 +53,6 @@ pub(crate) struct Fresh {
     pub(crate) settings: Settings,
     pub(crate) spec: SandboxSpec,
     pub(crate) inputs: Vec<Input>,
-}
-
-impl Job {
-    /// Returns what the sandbox was asked to guarantee, where that is known here.
-    fn spec(&self) -> Option<&SandboxSpec> {
-        match &self.place {
-            Place::Fresh(fresh) => Some(&fresh.spec),
-            Place::Standing(_) => None,
-        }
-    }
 }
 
 /// The sandbox as it was found or made.
@@ -160,6 +150,10 @@ async fn execute(job: Job) -> Result<u8> {
     timings.create = clock.elapsed();
 
     let clock = Instant::now();
+    let watch = match &job.place {
+        Place::Standing(handle) => Some(Watch::begin(&*job.backend, handle.sandbox()).await),
+        Place::Fresh(_) => None,
+    };
     let mut seen = None;
     let outcome = match interrupt {
         Some(_) => Outcome::Interrupted,
@@ -174,7 +168,8 @@ async fn execute(job: Job) -> Result<u8> {
         console::notice(&format!("the sandbox {} may still exist: {error}", sandbox.id));
     }
     timings.destroy = clock.elapsed();
-    report(&job, Finished { sandbox, outcome, interrupt, seen, timings })
+    let known = known_of(&job, watch, &outcome, timings).await;
+    report(&job, Finished { sandbox, outcome, interrupt, seen, timings, known })
 }
 
 /// Who sees the output of the command while it runs.
@@ -251,11 +246,54 @@ struct Finished {
     interrupt: Option<Interrupt>,
     seen: Option<Seen>,
     timings: Timings,
+    known: Known,
+}
+
+/// What is known of the sandbox behind the command.
+#[derive(Default)]
+struct Known {
+    /// Why it was lost, if it was.
+    loss: Option<Loss>,
+    /// What it was asked to guarantee, where that explains the end of the command.
+    spec: Option<SandboxSpec>,
+}
+
+/// Finds out what the end of the command does not say itself.
+async fn known_of(job: &Job, watch: Option<Watch<'_>>, outcome: &Outcome, timings: Timings) -> Known {
+    let (failed, lost, limited) = match outcome {
+        Outcome::Failed(failure) => {
+            let lost = failure.kind() == ErrorKind::SandboxLost.name();
+            (true, lost, false)
+        }
+        Outcome::Ended(result) => {
+            let limited = matches!(result.ending, Ending::MemoryExceeded | Ending::PidsExceeded);
+            (false, result.sandbox_lost, limited)
+        }
+        Outcome::Interrupted | Outcome::Broken(_) => return Known::default(),
+    };
+    match (&job.place, watch) {
+        (Place::Fresh(fresh), _) => {
+            let outlived = fresh.spec.lifetime().filter(|lifetime| timings.create + timings.run >= *lifetime);
+            let loss = outlived.map_or(Loss::Unknown, |lifetime| Loss::Lifetime(Some(lifetime)));
+            Known { loss: lost.then_some(loss), spec: Some(fresh.spec.clone()) }
+        }
+        (Place::Standing(_), Some(watch)) if lost => {
+            let loss = if failed { watch.reason_so_far().await } else { watch.reason().await };
+            Known { loss: Some(loss), spec: None }
+        }
+        (Place::Standing(handle), _) => {
+            let attachable = job.backend.attachable().filter(|_| limited);
+            let found = match attachable {
+                Some(attachable) => attachable.inspect(handle.sandbox()).await.ok(),
+                None => None,
+            };
+            Known { loss: None, spec: found.map(|found| found.spec) }
+        }
+    }
 }
 
 fn report(job: &Job, finished: Finished) -> Result<u8> {
-    let Finished { sandbox, outcome, interrupt, seen, timings } = finished;
-    let loss = loss_of(job, timings);
+    let Finished { sandbox, outcome, interrupt, seen, timings, known: Known { loss, spec } } = finished;
     // A signal that came while the sandbox was being destroyed counts too, but the result is there and is not hidden.
     let result = match outcome {
         Outcome::Interrupted => {
@@ -269,16 +307,17 @@ fn report(job: &Job, finished: Finished) -> Result<u8> {
             };
         }
         Outcome::Broken(result) => return result,
-        Outcome::Failed(failure) if failure.kind() == ErrorKind::SandboxLost.name() => {
-            return Err(loss.explain(failure));
+        Outcome::Failed(failure) => {
+            return Err(match loss {
+                Some(loss) => loss.explain(failure),
+                None => failure,
+            });
         }
-        Outcome::Failed(failure) => return Err(failure),
         Outcome::Ended(result) => result,
     };
     if let Some(seen) = &seen {
         seen.streamer.check_stored()?;
     }
-    let loss = Some(loss).filter(|_| result.sandbox_lost);
     let status = match (interrupt, loss) {
         (Some(signal), _) => signal.status(),
         (None, Some(Loss::Lifetime(_))) => exit::TIMED_OUT,
@@ -287,12 +326,12 @@ fn report(job: &Job, finished: Finished) -> Result<u8> {
     let notice = match (loss, result.ending) {
         (Some(loss @ Loss::Lifetime(_)), _) => Some(loss.text()),
         (_, Ending::TimedOut) => Some(timeout_notice(job, &result)),
-        (Some(loss), ending) => match ending_notice(ending, job.spec(), "the command") {
+        (Some(loss), ending) => match ending_notice(ending, spec.as_ref(), "the command") {
             Some(text) if ending == Ending::Unknown => Some(format!("{text}: {}", loss.text())),
             None => Some(loss.text()),
             other => other,
         },
-        (None, ending) => ending_notice(ending, job.spec(), "the command"),
+        (None, ending) => ending_notice(ending, spec.as_ref(), "the command"),
     };
     if let Some(text) = notice {
         console::notice(&text);
@@ -313,13 +352,6 @@ fn report(job: &Job, finished: Finished) -> Result<u8> {
         return print_json(&json::result(job, &sandbox, &result, status, timings), status, deadline);
     }
     Ok(status)
-}
-
-/// Returns why the sandbox was lost, if it was.
-fn loss_of(job: &Job, timings: Timings) -> Loss {
-    let lifetime = job.spec().and_then(SandboxSpec::lifetime);
-    let outlived = lifetime.filter(|lifetime| timings.create + timings.run >= *lifetime);
-    outlived.map_or(Loss::Unknown, Loss::Lifetime)
 }
 
 /// Returns the status of a run that a signal ended before the command was started; in JSON it is an object of its own.
