@@ -289,7 +289,7 @@ async fn look(operation: &'static str, access: &Access) -> Result<(u64, Vec<Proc
                         std::io::ErrorKind::InvalidData.into(),
                     ));
                 }
-                None if access.is_alive() => {
+                None if access.survives().await => {
                     return Err(unexpected(
                         operation,
                         "look at its processes",

@@ -296,7 +296,7 @@ pub(crate) async fn answer(
 ) -> Result<(Reply, Vec<OwnedFd>)> {
     match tokio::time::timeout(FILE_DEADLINE, channel.receive::<Reply>()).await {
         Ok(Ok(Some(answer))) => sandbox.check_fence(operation, &answer.0).map(|()| answer),
-        Ok(Ok(None)) if sandbox.is_alive() => Err(Error::new(
+        Ok(Ok(None)) if sandbox.survives().await => Err(Error::new(
             ErrorKind::Unexpected,
             SCHEME,
             operation,

@@ -72,7 +72,10 @@ pub(crate) async fn run(sandbox: &Access, request: CommandRequest) -> Result<Com
         limits,
         inside: Some(inside),
     };
-    let end = command.follow(deadline).await?;
+    let mut end = command.follow(deadline).await?;
+    if matches!(end, End::ShimGone) && !sandbox.survives().await {
+        end = End::SandboxGone;
+    }
     let result = command.finish(sandbox, end)?;
     if result.sandbox_lost {
         // What does not answer is not left running either. Its failure is the result's `sandbox_lost`.
@@ -245,8 +248,10 @@ const CANNOT_FORK: Ending = Ending::Exited(254);
 /// How the loop ended.
 enum End {
     Reply(Reply),
-    /// The shim's socket closed without a word.
+    /// The shim's socket closed without a word, and the sandbox goes on.
     ShimGone,
+    /// The sandbox is gone.
+    SandboxGone,
     /// Nothing was heard long after the timeout.
     Silent,
 }
@@ -307,8 +312,8 @@ impl Running<'_> {
                 return Err(unexpected(OPERATION, "understand the sandbox", error));
             }
             // A command can kill its own shim: same user. Its descendants are ended by the agent then (see helper).
-            End::ShimGone if sandbox.is_alive() => (Ending::Signalled(9), false),
-            End::ShimGone => (Ending::Unknown, true),
+            End::ShimGone => (Ending::Signalled(9), false),
+            End::SandboxGone => (Ending::Unknown, true),
         };
         ending = self.limits.explain(sandbox, ending);
         sandbox_lost |= !sandbox.is_alive();

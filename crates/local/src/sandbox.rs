@@ -18,6 +18,10 @@ use crate::wire::SandboxRequest;
 /// How long a file operation may take (BD-08).
 pub(crate) const FILE_DEADLINE: Duration = Duration::from_secs(120);
 
+/// How often, and how far apart, it is looked whether a sandbox is gone of which a process is.
+const LOOKS: u32 = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
 /// A sandbox that this process made or attached to. Dropping one that it made for itself alone ends it.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
@@ -52,6 +56,18 @@ impl Sandbox {
             Ok(_) => !watch[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
             Err(_) => true,
         }
+    }
+
+    /// Whether it is still there although one of its processes has just gone. A sandbox that ends takes all of them with it, and one that
+    /// was made at that moment holds the agent's socket open for as long as the kernel needs to put it away.
+    pub(crate) async fn survives(&self) -> bool {
+        for _ in 0..LOOKS {
+            if !self.is_alive() {
+                return false;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        self.is_alive()
     }
 
     /// Ends the sandbox and waits until nothing of it is left.

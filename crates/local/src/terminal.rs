@@ -56,7 +56,7 @@ pub(crate) async fn open(sandbox: &Access, request: TerminalRequest) -> Result<T
             let cause = io::Error::from_raw_os_error(errno);
             return Err(unexpected(OPERATION, "make one in the sandbox", cause));
         }
-        Ok(None) if !sandbox.is_alive() => return Err(lost(OPERATION, &sandbox.id)),
+        Ok(None) if !sandbox.survives().await => return Err(lost(OPERATION, &sandbox.id)),
         Ok(_) => None,
         Err(error) => return Err(unexpected(OPERATION, "hear from the sandbox", error)),
     };
@@ -118,7 +118,7 @@ impl TerminalControl for Control {
             Ok(Some((Reply::NotStarted(_, errno), _))) => {
                 Err(unexpected(OPERATION, "start it", io::Error::from_raw_os_error(errno)))
             }
-            Ok(None) if self.sandbox.is_alive() => Ok(Ending::Signalled(9)),
+            Ok(None) if self.sandbox.survives().await => Ok(Ending::Signalled(9)),
             Ok(None) => Err(lost(OPERATION, &self.sandbox.id)),
             Ok(Some(_)) => Err(Error::new(
                 ErrorKind::Unexpected,
