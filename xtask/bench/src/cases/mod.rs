@@ -2,6 +2,7 @@
 //!
 //! A new subject is such a file and a line in [`CASES`]; how it is measured goes into `docs/performance.md`.
 
+mod attach;
 mod command;
 mod crowd;
 mod ending;
@@ -10,6 +11,7 @@ mod growth;
 mod idle;
 mod lifetime;
 mod one_shot;
+mod pool;
 mod rate;
 mod tool_call;
 
@@ -20,9 +22,8 @@ use crate::table::Table;
 
 /// What has a target or a question and does not exist yet, so that nobody takes its absence for an oversight.
 pub(crate) const NOT_YET: &str = "\
-Not measured, because it does not exist yet: handing out a sandbox from a pool (target 0.1 / 0.5 ms); the first answer of a
-sandbox of another process, from its handle (no target); network egress (target 4 Gbit/s at MTU 1500, 8 at 64 KiB, 0.2 ms
-on top of a connect).";
+Not measured, because it does not exist yet: network egress (target 4 Gbit/s at MTU 1500, 8 at 64 KiB, 0.2 ms on top of a
+connect).";
 
 /// The name under which a table can be asked for, and how it is measured.
 type Case = (&'static str, fn(&Bench) -> Result<Table>);
@@ -35,6 +36,8 @@ const CASES: &[Case] = &[
     ("tool-call", tool_call::over_stdio),
     ("lifetime", lifetime::calls),
     ("rest", lifetime::calls_after_rest),
+    ("pool", pool::claim),
+    ("attach", attach::from_a_handle),
     ("ending", ending::how_fast),
     ("files", files::times),
     ("memory", files::memory),
