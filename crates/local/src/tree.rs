@@ -34,6 +34,9 @@ const IMPORT: &str = "write the file";
 /// What is read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// What is sent at once; a part of what the pipe holds, so that both sides have something to do.
+const SENT_BYTES: usize = 256 << 10;
+
 /// Both ends of a pipe: the reading one, the writing one.
 fn pipe(operation: &'static str) -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
@@ -266,13 +269,13 @@ pub(crate) async fn import(
     source: &mut (dyn AsyncRead + Send + Unpin),
 ) -> Result<()> {
     let _request = sandbox.requests.read().await;
-    let mut source = Source { source, left: size, path, size };
+    let mut source = Source { source, buffer: Vec::new(), left: size, path, size };
     let path_bytes = path.as_bytes().to_vec();
     let request = |content| AgentRequest::Import { path: path_bytes, size, executable, content };
     let (channel, sent) = if size <= INLINE_CONTENT_BYTES as u64 {
         let mut content = Vec::new();
         while let Some(part) = source.next(INLINE_CONTENT_BYTES).await? {
-            content.extend_from_slice(&part);
+            content.extend_from_slice(part);
         }
         (sandbox.ask(IMPORT, request(Some(content)), &[]).await?, Ok(()))
     } else {
@@ -297,8 +300,7 @@ pub(crate) async fn import(
 async fn send(source: &mut Source<'_>, pipe: OwnedFd) -> Result<()> {
     let failed = |error| unexpected(IMPORT, "send the content", error);
     let pipe = watch_nonblocking(pipe, Interest::WRITABLE).map_err(failed)?;
-    while let Some(part) = source.next(BUFFER_BYTES).await? {
-        let mut rest = part.as_slice();
+    while let Some(mut rest) = source.next(SENT_BYTES).await? {
         while !rest.is_empty() {
             let write =
                 pipe.async_io(Interest::WRITABLE, |fd| rustix::io::write(fd, rest).map_err(io::Error::from));
@@ -316,6 +318,7 @@ async fn send(source: &mut Source<'_>, pipe: OwnedFd) -> Result<()> {
 /// A source that has to end when it has yielded what was promised.
 struct Source<'a> {
     source: &'a mut (dyn AsyncRead + Send + Unpin),
+    buffer: Vec<u8>,
     left: u64,
     path: &'a GuestPath,
     size: u64,
@@ -324,7 +327,7 @@ struct Source<'a> {
 impl Source<'_> {
     /// The next part; `None` at the end. The last part is given out only once the end was seen behind it, so that a source which
     /// has more never makes a file (EX-18).
-    async fn next(&mut self, most: usize) -> Result<Option<Vec<u8>>> {
+    async fn next(&mut self, most: usize) -> Result<Option<&[u8]>> {
         if self.left == 0 {
             // A source of nothing has not been looked at yet.
             if self.size == 0 {
@@ -332,17 +335,19 @@ impl Source<'_> {
             }
             return Ok(None);
         }
-        let mut part = vec![0; usize::try_from(self.left).unwrap_or(usize::MAX).min(most)];
-        let length = self.source.read(&mut part).await.map_err(unreadable)?;
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(most);
+        if self.buffer.len() < most {
+            self.buffer.resize(most, 0);
+        }
+        let length = self.source.read(&mut self.buffer[..most]).await.map_err(unreadable)?;
         if length == 0 {
             return Err(self.changed());
         }
-        part.truncate(length);
         self.left -= length as u64;
         if self.left == 0 {
             self.end().await?;
         }
-        Ok(Some(part))
+        Ok(Some(&self.buffer[..length]))
     }
 
     async fn end(&mut self) -> Result<()> {
