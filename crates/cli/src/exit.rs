@@ -8,6 +8,8 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const UNFIT: u8 = 1;
 /// `cp` has left something out.
 pub(crate) const PARTIAL: u8 = 1;
+/// The files of the sandbox do not allow it: one that is missing, too large, or not to be read or written.
+pub(crate) const NOT_ALLOWED: u8 = 1;
 /// The arguments are wrong, in subcommands that run no command.
 pub(crate) const USAGE: u8 = 2;
 /// The command was ended by its timeout, as `timeout` reports it, or by the sandbox's lifetime.

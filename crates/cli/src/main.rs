@@ -1,6 +1,7 @@
 //! The ringfence command line: the only part of ringfence that reads the environment, HOME and the terminal.
 
 mod args;
+mod base64;
 mod commands;
 mod console;
 mod environment;
@@ -59,6 +60,9 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
             Command::Exec(args) => commands::exec::run(*args, &environment, started),
             Command::Cp(args) => commands::cp::run(args, &environment),
             Command::Ps(args) => commands::ps::run(&args, &environment),
+            Command::Read(args) => commands::files::read::run(&args, &environment),
+            Command::Write(args) => commands::files::write::run(&args, &environment),
+            Command::Ls(args) => commands::files::ls::run(&args, &environment),
             Command::Inspect(args) => commands::inspect::run(&args, &environment),
             Command::Renew(args) => commands::renew::run(&args, &environment),
             Command::Rm(args) => commands::rm::run(args, &environment),

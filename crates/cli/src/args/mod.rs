@@ -10,14 +10,17 @@ mod doctor;
 mod exec;
 mod inspect;
 mod logs;
+mod ls;
 mod mcp;
 mod prune;
 mod ps;
+mod read;
 mod renew;
 mod rm;
 mod run;
 mod shell;
 mod spec;
+mod write;
 
 use clap::{Parser, Subcommand};
 
@@ -31,14 +34,17 @@ pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exec::ExecArgs;
 pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::logs::LogsArgs;
+pub(crate) use self::ls::LsArgs;
 pub(crate) use self::mcp::{Client, InstallArgs, McpArgs, McpCommand, Scope, ToolsetArgs};
 pub(crate) use self::prune::PruneArgs;
 pub(crate) use self::ps::PsArgs;
+pub(crate) use self::read::ReadArgs;
 pub(crate) use self::renew::RenewArgs;
 pub(crate) use self::rm::RmArgs;
 pub(crate) use self::run::RunArgs;
 pub(crate) use self::shell::ShellArgs;
 pub(crate) use self::spec::SpecArgs;
+pub(crate) use self::write::WriteArgs;
 
 /// A place to run code that nobody has read.
 #[derive(Debug, Parser)]
@@ -108,6 +114,15 @@ pub(crate) enum Command {
     /// Copy files and directories between this machine and a sandbox
     #[command(after_help = cp::HELP)]
     Cp(CpArgs),
+    /// Print a file of a sandbox
+    #[command(after_help = read::HELP)]
+    Read(ReadArgs),
+    /// Write standard input to a file of a sandbox
+    #[command(after_help = write::HELP)]
+    Write(WriteArgs),
+    /// List a directory of a sandbox
+    #[command(after_help = ls::HELP)]
+    Ls(LsArgs),
     /// List the sandboxes that can be reached
     #[command(after_help = ps::HELP)]
     Ps(PsArgs),

@@ -7,6 +7,7 @@ pub(crate) mod create;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+pub(crate) mod files;
 pub(crate) mod foreground;
 pub(crate) mod inspect;
 pub(crate) mod logs;

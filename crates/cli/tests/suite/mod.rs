@@ -3,6 +3,7 @@ mod demo;
 mod doctor;
 mod driver;
 mod exec;
+mod files;
 mod inputs;
 mod kept;
 mod kept_ends;

@@ -1,12 +1,15 @@
 use super::driver::Call;
 
 /// Those whose help is alike.
-const SUBCOMMANDS: [&str; 15] = [
+const SUBCOMMANDS: [&str; 18] = [
     "run",
     "shell",
     "create",
     "exec",
     "cp",
+    "read",
+    "write",
+    "ls",
     "ps",
     "inspect",
     "logs",

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::tail::Tail;
 use super::{Job, Place, Sandbox, Timings};
+use crate::base64::text_or_base64;
 use crate::failure::Failure;
 
 /// The version of the form.
@@ -90,48 +91,13 @@ pub(super) fn interrupted_command(
 /// A stream as text, or as base64 where it is not UTF-8; exactly one of the two keys is there.
 fn stream(captured: &Captured) -> Value {
     let mut value = json!({"truncated": captured.truncated, "total_bytes": captured.total_bytes});
-    match std::str::from_utf8(&captured.bytes) {
-        Ok(text) => value["text"] = text.into(),
-        Err(_) => value["base64"] = base64(&captured.bytes).into(),
-    }
+    text_or_base64(&mut value, ["text", "base64"], &captured.bytes);
     value
-}
-
-/// Encodes as RFC 4648 says, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group =
-            chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for position in 0..4 {
-            let index = (group >> (18 - 6 * position)) & 63;
-            text.push(if position <= chunk.len() { char::from(ALPHABET[index as usize]) } else { '=' });
-        }
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_of_the_rfc() {
-        let table = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ];
-        for (plain, encoded) in table {
-            assert_eq!(base64(plain.as_bytes()), encoded);
-        }
-        assert_eq!(base64(&[0xff, 0xfe, 0x00]), "//4A");
-    }
 
     #[test]
     fn p_36_a_stream_that_is_not_text_keeps_its_bytes() {
