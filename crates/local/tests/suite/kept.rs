@@ -13,7 +13,7 @@ use ringfence_core::{
 };
 use ringfence_local::{LocalBackend, LocalConfig};
 
-use super::support::{children_of, is_alone, path, shell, slowness, until};
+use super::support::{children_of, has_program, is_alone, is_root, path, shell, skip, slowness, until};
 
 /// A place of its own for records, so that tests do not meet.
 struct Place {
@@ -428,4 +428,95 @@ async fn kill_a_launcher() {
     assert_eq!(run(&next, &neighbour, "echo fine").await, Ok(CommandResult::exited(0, "fine\n", "")));
     assert_eq!(run(&user, &id, "true").await, Err(ErrorKind::SandboxLost));
     next.destroy(&neighbour).await.unwrap();
+}
+
+/// Tells a process of [`s_54_of_a_hundred_processes_one_wins`] what to claim: directory, sandbox, its own name.
+const CLAIM: &str = "RINGFENCE_TEST_CLAIM";
+
+#[test]
+fn s_54_of_a_hundred_processes_one_wins() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Ok(told) = std::env::var(CLAIM) {
+        let mut told = told.split('\n');
+        let (directory, id, holder) =
+            (told.next().unwrap(), SandboxId::new(told.next().unwrap()).unwrap(), told.next().unwrap());
+        let go = Path::new(directory).join("go");
+        while !go.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut config = LocalConfig::default();
+        config.runtime_dir = Some(Path::new(directory).join("ringfence"));
+        let claimant = Claimant::new("team").unwrap().with_holder(holder).unwrap();
+        let lease = Lease::new(seconds(60.0)).unwrap();
+        let backend = LocalBackend::new(config);
+        let claimed = runtime.block_on(claim(&backend, &id, &claimant, lease, SystemTime::now()));
+        let told = match claimed {
+            Ok(claim) => format!("won {}", claim.fence().get()),
+            Err(error) => format!("{} {}", error.kind().name(), error.is_terminal()),
+        };
+        fs::write(Path::new(directory).join(format!("said-{holder}")), told).unwrap();
+        return;
+    }
+    const TEST: &str = "suite::kept::s_54_of_a_hundred_processes_one_wins";
+    let place = Place::new();
+    let id = runtime.block_on(place.kept(SandboxSpec::new().with_owner("team").unwrap()));
+    let directory = place.directory.path();
+    let claimants: Vec<_> = (0..100)
+        .map(|holder| {
+            std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", TEST])
+                .env(CLAIM, format!("{}\n{id}\nh{holder}", directory.display()))
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    fs::write(directory.join("go"), "").unwrap();
+    for mut claimant in claimants {
+        assert!(claimant.wait().unwrap().success());
+    }
+    let said = |holder| fs::read_to_string(directory.join(format!("said-h{holder}"))).unwrap();
+    let (won, lost): (Vec<_>, Vec<_>) = (0..100).map(said).partition(|said| said.starts_with("won"));
+    assert_eq!((won, lost.len()), (vec!["won 1".to_owned()], 99));
+    assert!(lost.iter().all(|said| said == "conflict true"), "{lost:?}");
+    runtime.block_on(place.backend().destroy(&id)).unwrap();
+}
+
+/// What a process hears that connects to a sandbox's launcher and asks nothing: its end, or nothing for a while.
+const CONNECT: &str = "import socket,sys; s=socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); s.settimeout(1)\n\
+                       try: print('closed' if s.recv(1) == b'' else 'data')\n\
+                       except TimeoutError: print('open')";
+
+#[tokio::test]
+async fn s_36_the_launcher_asks_the_kernel_who_connects() {
+    const TEST: &str = "s_36_the_launcher_asks_the_kernel_who_connects";
+    if !is_root() {
+        return skip(TEST, "another user");
+    }
+    if !has_program(TEST, "python3") {
+        return;
+    }
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let socket = place.path().join(format!("{id}.sock"));
+    // Everything that keeps others out is opened, so that only the question is left.
+    for (path, mode) in
+        [(place.directory.path(), 0o711), (place.path().as_path(), 0o711), (socket.as_path(), 0o666)]
+    {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let heard_by = |user: &str| {
+        let output = std::process::Command::new("setpriv")
+            .args([&format!("--reuid={user}"), "--clear-groups", "/usr/bin/python3", "-c", CONNECT])
+            .arg(&socket)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    assert_eq!(heard_by("65534"), "closed");
+    // Control: whoever made it is listened to.
+    assert_eq!(heard_by("0"), "open");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    place.backend().destroy(&id).await.unwrap();
 }
