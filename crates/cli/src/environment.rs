@@ -17,6 +17,8 @@ pub(crate) const BACKEND: &str = "RINGFENCE_BACKEND";
 pub(crate) const TIMEOUT: &str = "RINGFENCE_TIMEOUT";
 /// What `run --json` keeps of each stream.
 pub(crate) const OUTPUT_LIMIT: &str = "RINGFENCE_OUTPUT_LIMIT";
+/// How many sandboxes `mcp` holds ready.
+pub(crate) const POOL: &str = "RINGFENCE_POOL";
 /// Memory ceiling.
 pub(crate) const MEMORY: &str = "RINGFENCE_MEMORY";
 /// CPU ceiling.
@@ -47,10 +49,11 @@ pub(crate) const IGNORE_PROJECT_FILE: &str = "RINGFENCE_IGNORE_PROJECT_FILE";
 pub(crate) const LOG: &str = "RINGFENCE_LOG";
 
 /// All names, for help and for telling a misspelt one.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     BACKEND,
     TIMEOUT,
     OUTPUT_LIMIT,
+    POOL,
     MEMORY,
     CPUS,
     PIDS,

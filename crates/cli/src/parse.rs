@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ringfence::pool::MAX_SIZE;
 use ringfence::{ByteSize, CommandHandle, Cpus, GuestPath, Handle, OutputLimit, Pids, SandboxSpec, Timeout};
 
 /// Parses `30`, `0.5`, `30s`, `2m`, `1h 30m`; refuses what is not positive and finite (P22, P23).
@@ -55,6 +56,12 @@ pub(crate) fn output_limit(text: &str) -> Result<ByteSize, String> {
 pub(crate) fn output_limit_of(size: ByteSize) -> Result<OutputLimit, String> {
     let bytes = usize::try_from(size.get()).unwrap_or(usize::MAX);
     OutputLimit::new(bytes).map_err(|error| error.message().to_owned())
+}
+
+/// Parses how many sandboxes are held ready.
+pub(crate) fn pool(text: &str) -> Result<usize, String> {
+    let fault = || format!("{text:?} is not a number of sandboxes from 0 to {MAX_SIZE}");
+    text.parse().ok().filter(|size| *size <= MAX_SIZE).ok_or_else(fault)
 }
 
 /// Parses the name of an MCP server: what every client takes in the names it makes of it.

@@ -12,6 +12,7 @@ Examples:
 A settings file looks like this; every key is optional:
   backend = \"local\"
   timeout = \"10m\"
+  pool = 1
   [spec]
   workdir = \"/workspace\"
   env = { LANG = \"C.UTF-8\" }
@@ -25,12 +26,12 @@ project file is the nearest ringfence.toml between the current directory and the
 repository; outside a repository only the current directory counts. It comes with code nobody has
 read, so it can make a sandbox narrower but never wider: ceilings, timeouts and lifetimes apply
 where they are lower than yours, it can block the network but not open any of it, and it cannot
-choose the backend, an image or anything of [backends]. It can set env and workdir, which mean
+choose the backend, an image, a pool or anything of [backends]. It can set env and workdir, which mean
 something inside only.
 
 Variables, each for the key of the same name:
-  RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR, _LIFETIME,
-    _IDLE
+  RINGFENCE_BACKEND, _TIMEOUT, _OUTPUT_LIMIT, _POOL, _MEMORY, _CPUS, _PIDS, _DISK, _WORKDIR,
+    _LIFETIME, _IDLE
   RINGFENCE_ALLOW_HOST, _ALLOW_CIDR (commas between entries), _OPEN_NETWORK=1: the local backend
     refuses all three today, as it does the flags
   RINGFENCE_SHELL, _READ_ONLY_PATHS (colons between paths): backends.local

@@ -14,7 +14,8 @@ Examples:
   ringfence mcp --tool-prefix box --command-timeout 2m
 
 Started by the client, not by hand. All calls share one sandbox. It is created by the first call and
-destroyed with everything in it when the client closes its end, sends SIGTERM, or is gone.
+destroyed with everything in it when the client closes its end, sends SIGTERM, or is gone. With
+--pool it is there before: the first call, and one after a sandbox was lost, takes one that is ready.
 Settings files and RINGFENCE_* variables apply as for `run`; a timeout in them is also the longest that
 the model can ask for. Standard error is the log.
 
@@ -46,6 +47,9 @@ start. --env NAME=VALUE stands in the file as it is; --env NAME is taken from th
 pub(crate) struct McpArgs {
     #[command(subcommand)]
     pub(crate) command: Option<McpCommand>,
+    /// Hold this many sandboxes ready, so that no call waits for the making of one [default: 0]
+    #[arg(long, value_name = "NUMBER", value_parser = parse::pool)]
+    pub(crate) pool: Option<usize>,
     #[command(flatten)]
     pub(crate) toolset: ToolsetArgs,
     #[command(flatten)]

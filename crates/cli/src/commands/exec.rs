@@ -15,7 +15,7 @@ use crate::settings::{self, RunFlags, Settings};
 pub(crate) fn run(args: ExecArgs, environment: &Environment, started: Instant) -> Result<u8> {
     // The project's file has no say in where sandboxes are, as for every command that takes a handle.
     let spec = SpecArgs { ignore_project_file: true, ..SpecArgs::default() };
-    let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit };
+    let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit, pool: None };
     let settings = Settings::load(&spec, run_flags, environment)?;
     let program = foreground::program(args.command.into_iter().map(OsStringExt::into_vec).collect())?;
     foreground::run(Job {

@@ -14,7 +14,7 @@ use crate::settings::{RunFlags, Settings};
 
 /// Runs the command and returns the exit status.
 pub(crate) fn run(args: RunArgs, environment: &Environment, started: Instant) -> Result<u8> {
-    let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit };
+    let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit, pool: None };
     let settings = Settings::load(&args.spec, run_flags, environment)?;
     let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
     let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;

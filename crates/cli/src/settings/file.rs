@@ -32,6 +32,7 @@ struct FileDocument {
     backend: Option<String>,
     timeout: Option<TimeoutValue>,
     output_limit: Option<ByteSize>,
+    pool: Option<usize>,
     /// Read here for its checks and their words only, see [`Written`].
     #[serde(rename = "spec")]
     _spec: SpecDocument,
@@ -233,6 +234,11 @@ fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
     if let Some(size) = &layer.output_limit {
         parse::output_limit_of(size.value)
             .map_err(|why| Failure::new(format!("{}: output_limit: {why}", size.origin)))?;
+    }
+    layer.pool = document.pool.map(|value| Sourced { value, origin: origin(&["pool"]) });
+    if let Some(size) = &layer.pool {
+        parse::pool(&size.value.to_string())
+            .map_err(|why| Failure::new(format!("{}: pool: {why}", size.origin)))?;
     }
     for (scheme, keys) in written.backends {
         for (key, value) in keys {

@@ -9,6 +9,7 @@ mod show;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use ringfence::document::object;
@@ -111,6 +112,7 @@ struct Layer {
     backend: Field<String>,
     timeout: Field<Timeout>,
     output_limit: Field<ByteSize>,
+    pool: Field<usize>,
     env: BTreeMap<String, Sourced<String>>,
     network: Field<Network>,
     memory: Field<ByteSize>,
@@ -142,6 +144,7 @@ impl Layer {
             backend: self.backend.or(weaker.backend),
             timeout: self.timeout.or(weaker.timeout),
             output_limit: self.output_limit.or(weaker.output_limit),
+            pool: self.pool.or(weaker.pool),
             network: self.network.or(weaker.network),
             memory: self.memory.or(weaker.memory),
             cpus: self.cpus.or(weaker.cpus),
@@ -163,6 +166,7 @@ impl Layer {
 pub(crate) struct RunFlags {
     pub(crate) timeout: Option<Timeout>,
     pub(crate) output_limit: Option<ByteSize>,
+    pub(crate) pool: Option<usize>,
 }
 
 /// All layers merged.
@@ -211,6 +215,11 @@ impl Settings {
             None => ByteSize::from_bytes(DEFAULT_OUTPUT_LIMIT_BYTES)?,
         };
         parse::output_limit_of(size).map_err(Failure::new)
+    }
+
+    /// Returns how many sandboxes `mcp` holds ready; none for 0 and where nobody says.
+    pub(crate) fn pool(&self) -> Option<NonZeroUsize> {
+        self.layer.pool.as_ref().and_then(|pool| NonZeroUsize::new(pool.value))
     }
 
     /// Returns what the sandbox must guarantee.

@@ -37,6 +37,7 @@ pub(super) fn narrow(project: Layer, user: Layer) -> Result<Layer> {
             env
         },
         backend: user.backend,
+        pool: user.pool,
         image: user.image,
         owner: user.owner,
         labels: user.labels,
@@ -65,6 +66,7 @@ fn refuse_widening(project: &Layer) -> Result<()> {
     let candidates = [
         (project.backend.as_ref().map(|field| &field.origin), "backend".to_owned()),
         (network.map(|field| &field.origin), "anything of the network but block_network = true".to_owned()),
+        (project.pool.as_ref().map(|field| &field.origin), "pool".to_owned()),
         (project.image.as_ref().map(|field| &field.origin), "spec.image".to_owned()),
         (project.owner.as_ref().map(|field| &field.origin), "spec.owner".to_owned()),
         (label.map(|field| &field.origin), "spec.labels".to_owned()),

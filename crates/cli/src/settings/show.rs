@@ -37,6 +37,7 @@ impl Settings {
             row("backend", &layer.backend, |_| json!(self.backend()), json!(self.backend())),
             Row { key: "timeout".to_owned(), value: json!(timeout.value), origin: timeout.origin },
             row("output_limit", &layer.output_limit, |size| json!(size.to_string()), json!("1MiB")),
+            row("pool", &layer.pool, |size| json!(size), json!(0)),
         ];
         rows.extend(layer.env.iter().map(|(name, sourced)| Row {
             key: format!("spec.env.{name}"),

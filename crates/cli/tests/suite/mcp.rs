@@ -1,8 +1,9 @@
 //! `ringfence mcp` as a client starts it, and `ringfence mcp install`.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -99,6 +100,95 @@ fn lc_03_the_sandbox_ends_with_the_client_whichever_way_it_goes() {
     client.running.signal(Signal::KILL);
     assert_eq!(client.running.done().status, None);
     assert_nothing_left(marker);
+}
+
+/// Returns the process namespaces of all sandboxes that `owner` has, as `readlink /proc/self/ns/pid` shows them inside.
+fn sandboxes_of(owner: u32) -> BTreeSet<String> {
+    let line = |pid: u32, key: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix(key).map(str::to_owned)).unwrap_or_default()
+    };
+    let parent = |pid: u32| line(pid, "PPid:\t").parse().ok();
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(|pid| line(*pid, "NSpid:\t").ends_with("\t1"))
+        .filter(|pid| std::iter::successors(Some(*pid), |pid| parent(*pid)).any(|pid| pid == owner))
+        // One that has just ended has none.
+        .filter_map(|pid| {
+            std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?.into_os_string().into_string().ok()
+        })
+        .collect()
+}
+
+/// Returns the process namespaces of all processes there are.
+fn namespaces() -> BTreeSet<String> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let links = processes.filter_map(|entry| std::fs::read_link(entry.unwrap().path().join("ns/pid")).ok());
+    links.filter_map(|link| link.into_os_string().into_string().ok()).collect()
+}
+
+#[test]
+fn a_pool_holds_sandboxes_ready_hands_one_out_and_leaves_none() {
+    #[track_caller]
+    fn wait_for(owner: u32, count: usize) -> BTreeSet<String> {
+        let started = Instant::now();
+        loop {
+            let found = sandboxes_of(owner);
+            if found.len() == count {
+                return found;
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{count} sandboxes were to be there: {found:?}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    // Without one there is none before the first call.
+    let mut client = Client::new(&[]);
+    let owner = client.running.child.id();
+    client.request("tools/list", json!({}));
+    assert_eq!(sandboxes_of(owner), BTreeSet::new());
+    drop(client.running.child.stdin.take());
+    client.running.done().assert(0, "", "");
+
+    let call = || Call::new(["mcp", "--input", "seed"]).file("seed", "staged");
+    let by_flag = || Call::new(["mcp", "--pool", "2", "--input", "seed"]).file("seed", "staged");
+    for (call, signal) in [
+        (by_flag(), None),
+        (call().env("RINGFENCE_POOL", "2"), Some(Signal::TERM)),
+        (call().user_settings("pool = 2\n"), Some(Signal::KILL)),
+    ] {
+        let mut client = Client::of(call);
+        let owner = client.running.child.id();
+        let ready = wait_for(owner, 2);
+        let command = "cat seed; readlink /proc/self/ns/pid";
+        let answer = client.call("run_command", json!({"command": command}));
+        let stdout = answer["structuredContent"]["stdout"].as_str().unwrap_or_default();
+        let Some(namespace) = stdout.strip_prefix("staged") else { panic!("{answer}") };
+        assert!(ready.contains(namespace), "{namespace} is none of {ready:?}");
+        let all = wait_for(owner, 3);
+        assert!(all.is_superset(&ready), "{all:?} without some of {ready:?}");
+        assert!(
+            all.is_subset(&namespaces()),
+            "they are found before the end, so that they would be after it"
+        );
+        match signal {
+            None => drop(client.running.child.stdin.take()),
+            Some(signal) => client.running.signal(signal),
+        }
+        let status = match signal {
+            None => Some(0),
+            Some(Signal::TERM) => Some(143),
+            Some(_) => None,
+        };
+        assert_eq!(client.running.done().status, status);
+        let started = Instant::now();
+        while !namespaces().is_disjoint(&all) {
+            assert!(started.elapsed() < Duration::from_secs(2), "left behind, of {all:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn every_variable_reaches_its_setting() {
         ("RINGFENCE_BACKEND", "local", "backend", json!("local")),
         ("RINGFENCE_TIMEOUT", "90", "timeout", json!("1m 30s")),
         ("RINGFENCE_OUTPUT_LIMIT", "2k", "output_limit", json!("2KiB")),
+        ("RINGFENCE_POOL", "2", "pool", json!(2)),
         ("RINGFENCE_MEMORY", "1g", "spec.limits.memory", json!("1GiB")),
         ("RINGFENCE_CPUS", "0.5", "spec.limits.cpus", json!(0.5)),
         ("RINGFENCE_PIDS", "64", "spec.limits.pids", json!(64)),
@@ -72,6 +73,10 @@ fn every_variable_reaches_its_setting() {
         assert_eq!(setting(config().env(name, value), key), json!([shown, "environment", name]));
     }
     refused(config().env("RINGFENCE_TIMEOUT", "0"), &["RINGFENCE_TIMEOUT: a timeout must be greater than 0"]);
+    for pool in ["-1", "1.5", "257", "two"] {
+        let needle = format!("RINGFENCE_POOL: {pool:?} is not a number of sandboxes from 0 to 256");
+        refused(config().env("RINGFENCE_POOL", pool), &[&needle]);
+    }
     refused(config().env("RINGFENCE_OPEN_NETWORK", "maybe"), &["RINGFENCE_OPEN_NETWORK"]);
 }
 
@@ -94,6 +99,8 @@ fn unknown_keys_are_refused_with_their_line() {
         ("timeout = 5\n\nmemroy = 1\n", "config.toml:3: unknown field `memroy`"),
         ("[spec.limits]\nmemory = 5\nmemroy = 1\n", "config.toml:3: unknown field `memroy`"),
         ("[backends.local]\nshel = \"sh\"\n", "config.toml:2: unknown field `shel`"),
+        ("\npool = 257\n", "config.toml:2: pool: \"257\" is not a number of sandboxes from 0 to 256"),
+        ("\npool = -1\n", "config.toml:2: "),
         ("timeout = \"0s\"\n", "config.toml:1: a timeout must be greater than 0"),
         ("timeout = [\n", "config.toml:"),
         ("[spec.env]\n\"A B\" = \"x\"\n", "is not a variable name"),
@@ -177,6 +184,7 @@ fn s_45_s_46_a_project_file_that_would_widen_is_refused_with_the_place_for_it() 
         ("[spec]\nallow_egress_to_cidrs = [\"10.0.0.0/8\"]\n", "ringfence.toml:2"),
         ("[spec]\nleast_network_strength = \"dns\"\n", "ringfence.toml:2"),
         ("\nbackend = \"other\"\n", "ringfence.toml:2: a project file cannot set backend"),
+        ("pool = 200\n", "ringfence.toml:1: a project file cannot set pool"),
         ("[spec]\nimage = \"evil\"\n", "cannot set spec.image"),
         ("[spec]\nowner = \"me\"\n", "cannot set spec.owner"),
         ("[spec.labels]\na = \"b\"\n", "cannot set spec.labels"),

@@ -3,8 +3,10 @@
 mod install;
 mod streams;
 
+use std::sync::Arc;
+
 use ringfence::toolset::{DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, Toolset, ToolsetConfig};
-use ringfence::{Error, Registry};
+use ringfence::{Error, Pool, Registry};
 use ringfence_server::mcp::Server;
 
 use crate::args::{McpArgs, McpCommand, ToolsetArgs};
@@ -31,13 +33,17 @@ pub(crate) fn run(args: McpArgs, environment: &Environment) -> Result<u8> {
 fn serve(args: &McpArgs, environment: &Environment) -> Result<u8> {
     // A sandbox that could not be destroyed is named in a warning of the toolset.
     log::start_warnings(environment)?;
-    let server = Server::new(toolset(args, environment)?);
+    let Served { toolset, pool } = served(args, environment)?;
+    let server = Server::new(toolset);
     if streams::stdin_is_a_terminal() {
         console::notice("this is for programs that speak MCP; `ringfence mcp install` adds it to one");
     }
     let runtime = runtime()?;
     let status = runtime.block_on(async {
         let signals = Signals::new()?;
+        if let Some(pool) = &pool {
+            pool.fill();
+        }
         let mut interrupt = None;
         let served = tokio::select! {
             biased;
@@ -48,7 +54,13 @@ fn serve(args: &McpArgs, environment: &Environment) -> Result<u8> {
             () = streams::nobody_reads()? => Ok(()),
             served = server.serve(streams::reader(), streams::writer()) => served,
         };
-        signals.shield(&mut interrupt, server.close()).await;
+        let closing = async {
+            match &pool {
+                Some(pool) => drop(tokio::join!(server.close(), pool.close())),
+                None => server.close().await,
+            }
+        };
+        signals.shield(&mut interrupt, closing).await;
         served.map_err(|error| Failure::new(error.to_string()))?;
         Ok(interrupt.map_or(exit::OK, Interrupt::status))
     });
@@ -57,15 +69,31 @@ fn serve(args: &McpArgs, environment: &Environment) -> Result<u8> {
     status
 }
 
-/// Returns the toolset that the arguments ask for. What the backend cannot enforce is refused here, before a client could see a
-/// tool that never works.
-fn toolset(args: &McpArgs, environment: &Environment) -> Result<Toolset> {
-    let settings = Settings::load(&args.spec, RunFlags::default(), environment)?;
+/// What a client gets.
+struct Served {
+    toolset: Toolset,
+    /// Where its sandboxes wait; the backend of the toolset.
+    pool: Option<Arc<Pool>>,
+}
+
+/// Returns what the arguments ask for. What the backend cannot enforce is refused here, before a client could see a tool that never
+/// works.
+fn served(args: &McpArgs, environment: &Environment) -> Result<Served> {
+    let flags = RunFlags { pool: args.pool, ..RunFlags::default() };
+    let settings = Settings::load(&args.spec, flags, environment)?;
     let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
+    let config = config(&args.toolset, &settings)?.spec(spec.clone());
     let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;
-    let toolset = Toolset::new(backend, config(&args.toolset, &settings)?.spec(spec))?;
+    let toolset = Toolset::new(Arc::clone(&backend), config.clone())?;
     toolset.judge().map_err(|error| settings.explain(error))?;
-    Ok(toolset)
+    let Some(size) = settings.pool() else { return Ok(Served { toolset, pool: None }) };
+    // Of a sandbox that is asked for, its caller hears; of one that is made in advance, the log.
+    let pool = Pool::new(backend, spec, size)
+        .map_err(|error| settings.explain(error))?
+        .reporting_to(|error| tracing::warn!("in the pool of sandboxes: {error}"));
+    let pool = Arc::new(pool);
+    let toolset = Toolset::new(Arc::<Pool>::clone(&pool), config)?;
+    Ok(Served { toolset, pool: Some(pool) })
 }
 
 fn config(args: &ToolsetArgs, settings: &Settings) -> Result<ToolsetConfig> {

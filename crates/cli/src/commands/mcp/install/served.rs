@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::args::{self, McpArgs, Scope};
-use crate::commands::mcp::toolset;
+use crate::commands::mcp::served;
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
 use crate::parse::EnvAssignment;
@@ -75,7 +75,7 @@ pub(super) fn check(
         args.toolset.input.retain(|input| input.source.is_absolute());
     }
     let who = if given.is_empty() { "`ringfence mcp` would not start" } else { BEHIND };
-    toolset(&args, environment).map(drop).map_err(|failure| failure.during(who))
+    served(&args, environment).map(drop).map_err(|failure| failure.during(who))
 }
 
 /// Returns the names of the variables whose values are in the arguments.
