@@ -1,2 +1,4 @@
 mod handle;
+#[cfg(all(feature = "local", target_os = "linux"))]
+mod pool;
 mod registry;

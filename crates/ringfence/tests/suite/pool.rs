@@ -1,0 +1,99 @@
+//! Sandboxes made in advance, over the backend of this machine.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfence::{
+    Backend, BackendSettings, CommandRequest, GuestPath, OutputLimit, Pool, Reach, Registry, SandboxId,
+    SandboxSpec, Timeout,
+};
+
+/// What commands can see of a sandbox, one question each. What differs from one fresh sandbox to the next is left out.
+const QUESTIONS: [&str; 12] = [
+    "env | sort",
+    "pwd; id; umask; hostname; nproc; ulimit -a",
+    "for stat in /proc/[0-9]*/stat; do cut -d ' ' -f 1,2,4 $stat; done 2>/dev/null",
+    "for line in /proc/[0-9]*/cmdline; do echo $line; tr '\\0' ' ' <$line; done 2>/dev/null",
+    "echo $$; cut -d ' ' -f 5 /proc/loadavg",
+    "cut -d ' ' -f 4- /proc/self/mountinfo | sed 's/,[ug]id=[0-9]*//g' | sort",
+    "grep -v -e ctxt -e Vm -e Rss -e SigQ -e NSpid -e Hugetlb /proc/self/status",
+    "ls /proc/self/fd",
+    "find / -xdev -printf '%p %y %m %U %G %s %l\\n' | sort",
+    "find /dev /home /run /tmp /workspace -printf '%p %y %m %U %G %l\\n' 2>/dev/null | sort",
+    "df -k --output=target,size,used /tmp /workspace /dev 2>/dev/null",
+    "sed 's/sb-[0-9a-f]*//' /proc/self/cgroup; cat /proc/net/dev",
+];
+
+fn spec() -> SandboxSpec {
+    let text = r#"{"env": {"A": "1"}, "limits": {"pids": 64, "memory": "256MiB"}, "lifetime_seconds": 600, "idle_seconds": 300, "labels": {"a": "b"}}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+async fn asked(backend: &dyn Backend, sandbox: &SandboxId, question: &str) -> String {
+    let timeout = Timeout::new(Duration::from_secs(60)).unwrap();
+    let request = CommandRequest::shell(question, timeout, OutputLimit::new(16 << 20).unwrap());
+    let result = backend.run_command(sandbox, request).await.unwrap();
+    assert!(!result.stdout.bytes.is_empty(), "{question} has no answer: {result:?}");
+    format!("{:?}\n{}", result.ending, String::from_utf8_lossy(&result.stdout.bytes))
+}
+
+/// All that is seen of a sandbox: from outside, before anything was done in it, and from inside. The number of processes is not, which
+/// counts the backend's own that come and go.
+async fn seen(backend: &dyn Backend, sandbox: &SandboxId) -> Vec<String> {
+    let inspected = backend.attachable().unwrap().inspect(sandbox).await.unwrap();
+    assert_eq!(inspected.info.reach, Reach::Listed);
+    let mut seen = vec![
+        format!("{:?}", (inspected.spec, inspected.usage.disk_bytes)),
+        format!("{:?}", (inspected.processes, inspected.info.tagged.version)),
+    ];
+    if let Some(background) = backend.background() {
+        seen.push(format!("{:?}", background.list_commands(sandbox).await.unwrap()));
+    }
+    for question in QUESTIONS {
+        seen.push(format!("{question}: {}", asked(backend, sandbox, question).await));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn a_sandbox_from_the_pool_is_like_one_that_was_just_made() {
+    let local = Registry::new(BackendSettings::default()).open("local").unwrap();
+    let pool = Pool::new(Arc::clone(&local), spec(), NonZeroUsize::MIN).unwrap();
+    pool.fill();
+    while pool.ready() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Its clocks would be behind by this much, had they run.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let fresh = local.create(&spec()).await.unwrap();
+    let before = pool.ready();
+    let pooled = pool.create(&spec()).await.unwrap();
+    assert_eq!(before, 1, "it was made in advance");
+
+    let start = Instant::now();
+    let clocks = async |sandbox: &SandboxId| {
+        let info = local.attachable().unwrap().inspect(sandbox).await.unwrap().info;
+        (info.remaining.unwrap(), info.remaining_idle.unwrap())
+    };
+    let (fresh_clocks, pooled_clocks) = (clocks(&fresh.id).await, clocks(&pooled.id).await);
+    let between = start.elapsed();
+    assert!(pooled_clocks.0 + between >= fresh_clocks.0, "{pooled_clocks:?} after {fresh_clocks:?}");
+    assert!(pooled_clocks.1 + between >= fresh_clocks.1, "{pooled_clocks:?} after {fresh_clocks:?}");
+
+    // It says when each was made, which is not now.
+    assert_eq!(fresh.statement.rows, pooled.statement.rows);
+    let (like, seen) = (seen(&*local, &fresh.id).await, seen(&pool, &pooled.id).await);
+    for (like, seen) in like.iter().zip(&seen) {
+        assert_eq!(like, seen);
+    }
+    // What is seen is seen: a file that somebody left would be.
+    let path = GuestPath::new("left").unwrap();
+    local.write_file(&pooled.id, &path, b"x").await.unwrap();
+    assert_ne!(asked(&*local, &pooled.id, QUESTIONS[9]).await, asked(&*local, &fresh.id, QUESTIONS[9]).await);
+
+    pool.close().await;
+    for id in [&fresh.id, &pooled.id] {
+        local.destroy(id).await.unwrap();
+    }
+}
