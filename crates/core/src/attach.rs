@@ -143,7 +143,7 @@ pub struct Leftover {
 
 /// A backend whose sandboxes other processes can find and use. Calls of [`Backend`] take the id of any of them, whoever created
 /// it, and through a [fenced](SandboxId::fenced) id they fail with [`ErrorKind::ClaimLost`](crate::ErrorKind::ClaimLost) once
-/// another fence stands in the tags.
+/// another fence stands in the tags, or nobody holds the sandbox.
 #[async_trait]
 pub trait Attachable: Backend {
     /// Creates a sandbox that others reach as `reach` says; [`Backend::create`] is this with [`Reach::Private`], or with

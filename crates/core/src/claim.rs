@@ -15,7 +15,7 @@ use crate::attach::{Attachable, Tags};
 use crate::backend::{Fence, SandboxId};
 use crate::error::{Error, ErrorKind, Result, Retry};
 
-pub use stamp::{expires_at, fence_of, network, read_time, remaining, stamp, time_text};
+pub use stamp::{expires_at, fence_in_force, fence_of, network, read_time, remaining, stamp, time_text};
 
 /// Who may attach. The value of [`SandboxSpec::owner`](crate::SandboxSpec::owner).
 pub const OWNER: &str = "ringfence_owner";
@@ -259,8 +259,8 @@ impl Claim {
     }
 }
 
-/// Lets an operation through unless its id carries the fence of a claim that is over. For backends: to be called with the tags as they
-/// stand, before the operation has any effect.
+/// Lets an operation through unless its id carries the fence of a claim that is over, taken over or released. For backends: to be called
+/// with the tags as they stand, before the operation has any effect.
 ///
 /// # Errors
 /// [`ErrorKind::ClaimLost`].
@@ -271,7 +271,7 @@ pub fn enforce_fence(
     tags: &Tags,
 ) -> Result<()> {
     match sandbox.fence() {
-        Some(fence) if fence_of(tags) != Some(fence) => Err(lost(backend_name, operation, sandbox)),
+        Some(fence) if fence_in_force(tags) != Some(fence) => Err(lost(backend_name, operation, sandbox)),
         Some(_) | None => Ok(()),
     }
 }

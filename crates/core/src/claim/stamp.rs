@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{EXPIRES_AT, FENCE, MAX_NAME_BYTES, NETWORK, OWNER, WORKDIR};
+use super::{EXPIRES_AT, FENCE, HOLDER, MAX_NAME_BYTES, NETWORK, OWNER, WORKDIR};
 use crate::attach::{MAX_TAG_BYTES, Tags, tag_bytes};
 use crate::backend::Fence;
 use crate::error::Result;
@@ -31,7 +31,13 @@ pub fn stamp(spec: &SandboxSpec, workdir: Option<&str>, expires_at: Option<Syste
     tags
 }
 
-/// Returns the fence of the last claim; `None` before the first.
+/// Returns the fence of the claim that stands, with which alone fenced operations are admitted; `None` while nobody holds the sandbox.
+#[must_use]
+pub fn fence_in_force(tags: &Tags) -> Option<Fence> {
+    fence_of(tags).filter(|_| tags.contains_key(HOLDER))
+}
+
+/// Returns the fence of the last claim, also of one that was released; `None` before the first.
 #[must_use]
 pub fn fence_of(tags: &Tags) -> Option<Fence> {
     tags.get(FENCE)?.parse().ok().and_then(Fence::new)

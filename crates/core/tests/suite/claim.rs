@@ -275,6 +275,11 @@ async fn at_08_release_takes_only_our_own_claim_away_and_can_be_repeated() {
     expected.insert(claim::FENCE.to_owned(), "1".to_owned());
     assert_eq!(tags(&backend, &sandbox).await, expected, "the count of claims stays");
     assert_eq!(held.release(&backend).await.expect("released before"), Release::AlreadyOver);
+    let stale = every_operation(&backend, held.sandbox()).await;
+    assert!(
+        stale.iter().all(|(_, fault)| *fault == Some(ErrorKind::ClaimLost)),
+        "S54: also before the next: {stale:?}"
+    );
 
     let next = claimed(&backend, &sandbox, "someone").await.expect("claimed");
     assert_eq!(next.fence().get(), 2, "a fence is never given twice");
