@@ -1,3 +1,5 @@
+#[cfg(all(feature = "local", target_os = "linux"))]
+mod attach;
 mod handle;
 #[cfg(all(feature = "local", target_os = "linux"))]
 mod pool;
