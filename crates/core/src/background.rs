@@ -89,7 +89,8 @@ pub struct OutputChunk {
 }
 
 /// A backend that runs commands nobody waits for. They live until they end, are ended, or the sandbox ends; what is known of the
-/// ended ones is kept until the sandbox ends or newer ones need the room.
+/// ended ones is kept until the sandbox ends or newer ones need the room. Output ends with the command: what it left in the
+/// background writes for nobody.
 #[async_trait]
 pub trait Background: Backend {
     /// Starts a command and returns once it runs.
@@ -142,8 +143,8 @@ pub trait Background: Backend {
         patience: Duration,
     ) -> Result<usize>;
 
-    /// Sends a signal to the command's first process; with `None` ends it and all its descendants, and returns when they are gone.
-    /// One that has ended already is left as it is.
+    /// Sends a signal to the command's first process, unless that has ended; with `None` ends it and all its descendants, also those
+    /// that outlived it, and returns when they are gone. How a command has ended stays as it was.
     ///
     /// # Errors
     /// As [`Self::wait_command`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a number that is no signal.

@@ -4,16 +4,17 @@
 //! not dumpable, so it cannot be traced or read. When the launcher is gone it ends, and with it the sandbox; where the sandbox is
 //! not kept, also when its creator has closed its socket.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::commands::Admission;
+use crate::crew::{Crew, Duty};
 use crate::link::LinkMessage;
 use crate::sys::activity::{Activity, Mark};
 use crate::sys::fd::{BorrowedFd, OwnedFd};
-use crate::sys::process::{CpuShare, Forked, Status};
+use crate::sys::process::{CpuShare, Forked};
 use crate::sys::{Errno, process, socket};
-use crate::wire::{AgentRequest, Fenced, KILL_MILLIS, NotStarted, Reply};
-use crate::{files, look, shim, transport, tree, walk};
+use crate::wire::{AgentRequest, CommandAsk, Fenced, KILL_MILLIS, NotStarted, Reply};
+use crate::{files, look, shim, transport, walk};
 
 /// Clients at a time; more are closed at once.
 const MAX_CLIENTS: usize = 256;
@@ -47,22 +48,13 @@ impl Place {
         }
     }
 
-    fn ended(&self, mark: Option<Mark>) {
+    /// Notes that the process of a request is gone.
+    pub(crate) fn ended(&self, mark: Option<Mark>) {
         if let (Some(activity), Some(mark)) = (&self.activity, mark) {
             activity.ended(mark, process::now_millis());
         }
     }
 }
-
-/// A process that answers a request.
-#[derive(Debug)]
-struct Worker {
-    /// The socket it answers on.
-    channel: OwnedFd,
-    mark: Option<Mark>,
-}
-
-type Workers = BTreeMap<libc::pid_t, Worker>;
 
 /// Somebody who asks.
 struct Client {
@@ -73,7 +65,7 @@ struct Client {
 
 struct Agent {
     place: Place,
-    workers: Workers,
+    crew: Crew,
     clients: Vec<Client>,
     /// The fence of the claim that stands; 0 is nobody's.
     fence: u64,
@@ -83,7 +75,7 @@ struct Agent {
 pub(crate) fn run(link: OwnedFd, creator: OwnedFd, creator_counts: bool, place: Place) -> i32 {
     let Ok(signals) = process::signal_fd() else { return 1 };
     let creator = Client { socket: creator, counts: creator_counts };
-    let mut agent = Agent { place, workers: Workers::new(), clients: Vec::from([creator]), fence: 0 };
+    let mut agent = Agent { place, crew: Crew::default(), clients: Vec::from([creator]), fence: 0 };
     loop {
         let first = [Some(link.as_fd()), Some(signals.as_fd())];
         let clients = agent.clients.iter().map(|client| Some(client.socket.as_fd()));
@@ -126,9 +118,9 @@ impl Agent {
 
     fn hear_signals(&mut self, signals: BorrowedFd<'_>) {
         for asking in take_signals(signals) {
-            self.end_everything(asking);
+            self.crew.end_everything(asking, &self.place);
         }
-        self.reap();
+        self.crew.reap(&self.place);
     }
 
     /// False when the one went whose sandbox this is.
@@ -146,36 +138,6 @@ impl Agent {
             Err(_) => {}
         }
         true
-    }
-
-    /// A shim whose tree grows faster than it can be stopped asks for this. One signal to everything is more than a walk can do,
-    /// and exact when that shim is the only process of ours: then whatever else lives is its command's. This process makes the
-    /// others, so none can come in between; and as the first of the namespace it is spared. Anybody inside can send the signal,
-    /// only a shim's counts.
-    fn end_everything(&mut self, asking: libc::pid_t) {
-        if self.workers.len() != 1 {
-            return;
-        }
-        let Some(worker) = self.workers.remove(&asking) else { return };
-        let deadline = process::now_millis() + KILL_MILLIS;
-        let ended = loop {
-            drop(process::kill(-1, libc::SIGKILL));
-            match process::reap() {
-                Err(Errno(libc::ECHILD)) => break true,
-                Ok(Some(_)) => {}
-                // The kernel is still putting them away.
-                Ok(None) if process::now_millis() < deadline => drop(socket::poll(&mut [], Some(1))),
-                Ok(None) | Err(_) => break false,
-            }
-        };
-        self.place.ended(worker.mark);
-        // The shim is gone too, and what it would have said is known here. An owner that has gone needs no answer.
-        let reply = if ended { Reply::TimedOut } else { Reply::Unstoppable };
-        drop(transport::reply(worker.channel.as_fd(), &reply, &[]));
-    }
-
-    fn reap(&mut self) {
-        reap(&mut self.workers, &self.place);
     }
 
     /// Answers a request, or makes the process that will.
@@ -206,59 +168,92 @@ impl Agent {
                 let source = files::Source::Bytes(&content);
                 files::import(channel.as_fd(), workdir, &path, size, executable, source);
             }
-            request => self.make_worker(request, channel, rest),
+            AgentRequest::About(command, ask) => {
+                // Somebody who looks is no use of the sandbox; a command that runs is one anyway.
+                if !matches!(ask, CommandAsk::Wait { .. }) {
+                    self.place.touch();
+                }
+                self.crew.commands.ask(command, &ask, channel.as_fd());
+            }
+            AgentRequest::Commands => {
+                let known = Reply::Commands(self.crew.commands.numbers());
+                drop(transport::reply_now(channel.as_fd(), &known, &[]));
+            }
+            AgentRequest::Start(ref start) => match self.crew.commands.admit(start.keep_bytes) {
+                Ok(admitted) => self.make_worker(request, channel, rest, Some(admitted)),
+                Err(errno) => refuse_to_start(channel.as_fd(), errno),
+            },
+            request => self.make_worker(request, channel, rest, None),
         }
     }
 
-    fn make_worker(&mut self, request: AgentRequest, channel: OwnedFd, fds: Vec<OwnedFd>) {
+    fn make_worker(
+        &mut self,
+        request: AgentRequest,
+        channel: OwnedFd,
+        fds: Vec<OwnedFd>,
+        admitted: Option<Admission>,
+    ) {
         // Somebody who looks is no use of the sandbox.
         let mark = if matches!(request, AgentRequest::Look) { None } else { self.place.begin() };
-        // Only where nobody else, of any client, waits for an answer: what lives then was left in the background.
-        let may_make_room = makes_room(&request) && !is_awaited(&self.workers);
-        let Self { place, workers, .. } = self;
-        match fork_with_room(may_make_room, || reap(workers, place)) {
-            Ok((Forked::Parent(pid), _)) => drop(self.workers.insert(pid, Worker { channel, mark })),
-            Ok((Forked::Child, made_room)) => work(request, channel, fds, &self.place, mark, made_room),
+        // Where nobody, of any client, needs what lives, it was left in the background and may give way.
+        let shared = self.crew.is_needed();
+        let may_make = makes_room(&request) && !shared;
+        let (place, crew) = (&self.place, &mut self.crew);
+        match fork_with_room(may_make, || crew.reap(place)) {
+            Ok((Forked::Parent(pid), _)) => {
+                let duty = match admitted {
+                    Some(admitted) => Duty::Background(crew.commands.keep(admitted)),
+                    None => Duty::Answer(channel),
+                };
+                crew.add(pid, duty, mark);
+            }
+            Ok((Forked::Child, made)) => {
+                let room = Room { shared, may_make, made };
+                work(request, channel, fds, admitted, Job { place, mark, room })
+            }
             Err(errno) => {
-                self.place.ended(mark);
-                let failed = Reply::NotStarted(NotStarted::Fork, errno.0);
-                drop(transport::reply_now(channel.as_fd(), &failed, &[]));
+                place.ended(mark);
+                let room = Room { shared, may_make, made: false };
+                refuse_to_start(channel.as_fd(), room.explain(errno));
             }
         }
     }
 }
 
-/// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
-/// only a command can have killed. It is ended, whatever it is: nobody else would ever end it.
-fn reap(workers: &mut Workers, place: &Place) {
-    // A shim that a command stopped would keep no time any more.
-    while let Some(pid) = process::stopped() {
-        if workers.contains_key(&pid) {
-            // ESRCH cannot be: an unreaped child keeps its number.
-            drop(process::kill(pid, libc::SIGKILL));
-        }
-    }
-    let mut orphans = false;
-    while let Ok(Some((pid, status))) = process::reap() {
-        let worker = workers.remove(&pid);
-        orphans |= worker.is_none() || matches!(status, Status::Signalled(_));
-        place.ended(worker.and_then(|worker| worker.mark));
-    }
-    if orphans {
-        for pid in tree::children_of(process::getpid()) {
-            if !workers.contains_key(&pid) {
-                // ESRCH cannot be: an unreaped child keeps its number.
-                drop(process::kill(pid, libc::SIGKILL));
-            }
-        }
-    }
+fn refuse_to_start(channel: BorrowedFd<'_>, errno: Errno) {
+    let step = if errno == Errno(libc::EMFILE) { NotStarted::TooMany } else { NotStarted::Fork };
+    // Who does not listen any more does not want to know any more.
+    drop(transport::reply_now(channel, &Reply::NotStarted(step, errno.0), &[]));
 }
 
-/// Whether anybody waits for an answer. Nothing is sent on these sockets to us, so what is ready has been closed.
-fn is_awaited(workers: &Workers) -> bool {
-    let mut watch: Vec<socket::Poll<'_>> =
-        workers.values().map(|worker| socket::Poll::new(Some(worker.channel.as_fd()))).collect();
-    socket::poll(&mut watch, Some(0)).is_err() || watch.iter().any(|entry| !entry.ready)
+/// What a process that works on a request is given besides that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    /// Where it is.
+    pub(crate) place: &'a Place,
+    /// The request's mark of use.
+    pub(crate) mark: Option<Mark>,
+    /// Whether others give way to it.
+    pub(crate) room: Room,
+}
+
+/// What may be done, and has been, where there is no room for another process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Others need what fills the sandbox.
+    pub(crate) shared: bool,
+    /// Everything else of the sandbox may be ended.
+    pub(crate) may_make: bool,
+    /// That was done.
+    pub(crate) made: bool,
+}
+
+impl Room {
+    /// Why there is none: EBUSY where no later command may make some either.
+    pub(crate) fn explain(self, errno: Errno) -> Errno {
+        if self.shared && errno == Errno(libc::EAGAIN) { Errno(libc::EBUSY) } else { errno }
+    }
 }
 
 /// Empties a signal descriptor; returns who asked to end everything. What else happened is asked of `wait`.
@@ -305,21 +300,27 @@ fn work(
     request: AgentRequest,
     channel: OwnedFd,
     fds: Vec<OwnedFd>,
-    place: &Place,
-    mark: Option<Mark>,
-    made_room: bool,
+    admitted: Option<Admission>,
+    job: Job<'_>,
 ) -> ! {
-    let workdir = place.workdir.as_fd();
+    let workdir = job.place.workdir.as_fd();
     let keep: Vec<i32> = [0, 1, 2, channel.as_raw_fd(), workdir.as_raw_fd()]
         .into_iter()
         .chain(fds.iter().map(OwnedFd::as_raw_fd))
+        .chain(admitted.iter().flat_map(Admission::fds))
         .collect();
     // The clients' sockets above all: only the agent holds them, so that their end is seen.
     if crate::sys::file::close_all_but(&keep).is_err() {
         process::exit(1);
     }
     match request {
-        AgentRequest::Run(run) => shim::run(&run, &channel, fds, place, mark, made_room),
+        AgentRequest::Run(run) => shim::run(&run, channel.as_fd(), fds, job),
+        AgentRequest::Start(start) => match admitted {
+            Some(admitted) => shim::start(&start, channel, admitted.take_seat(), job),
+            None => process::exit(1),
+        },
+        // Answered by the agent itself.
+        AgentRequest::About(..) | AgentRequest::Commands => process::exit(1),
         AgentRequest::List { path } => files::list(channel.as_fd(), workdir, &path),
         AgentRequest::Write { path, size, .. } => match fds.first() {
             Some(pipe) => {

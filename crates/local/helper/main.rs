@@ -16,6 +16,8 @@ extern crate alloc;
 
 mod agent;
 mod cgroup;
+mod commands;
+mod crew;
 mod files;
 mod ids;
 mod launcher;
@@ -23,6 +25,7 @@ mod link;
 mod listing;
 mod living;
 mod look;
+mod record;
 mod setup;
 mod shim;
 mod sys;

@@ -1,49 +1,88 @@
-//! The shim: one per command, the subreaper of everything that command starts. It reports how the command ended, ends
-//! the whole tree when the timeout passes or the owner goes away, and stays until the last descendant has ended.
+//! The shim: one per command, the subreaper of everything that command starts. It knows how the command ended, ends the whole
+//! tree when the timeout passes or it is told to, and stays until the last descendant has ended.
+//!
+//! Who is told what, and what that one's hanging up means, is the business of its [`Audience`]: one [`caller`] who waits, or a
+//! [`desk`] where anybody may ask.
+
+mod caller;
+mod desk;
 
 use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::agent::Place;
+use crate::agent::{Job, Place};
+use crate::commands::Seat;
+use crate::shim::caller::Caller;
+use crate::shim::desk::Desk;
 use crate::sys::activity::Mark;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::{CpuShare, Forked, Status};
+use crate::sys::socket::Poll;
 use crate::sys::{Errno, c_string, file, process, socket};
-use crate::wire::{GRACE_MILLIS, Message, NotStarted, Reply, RunRequest};
+use crate::wire::{CommandEnd, GRACE_MILLIS, Message, NotStarted, Reply, RunRequest, StartRequest};
 use crate::{agent, transport, tree};
 
-/// Standard streams of the command: what it gets, and the reading ends that keep a late writer from SIGPIPE.
+/// Standard streams of the command.
 struct Streams {
     input: Option<OwnedFd>,
     output: OwnedFd,
     error: OwnedFd,
-    read_back: Vec<OwnedFd>,
 }
 
-/// Runs one command. Ends the process.
-pub(crate) fn run(
-    request: &RunRequest,
-    channel: &OwnedFd,
-    fds: Vec<OwnedFd>,
-    place: &Place,
-    mark: Option<Mark>,
-    made_room: bool,
-) -> ! {
+/// Runs one command for a caller who waits for it. Ends the process.
+pub(crate) fn run(request: &RunRequest, channel: BorrowedFd<'_>, fds: Vec<OwnedFd>, job: Job<'_>) -> ! {
     let started = process::become_subreaper()
         .and_then(|()| process::signal_fd())
         .map_err(|errno| (NotStarted::Fork, errno))
-        .and_then(|signals| Ok((signals, start(request, channel.as_fd(), fds, place)?)));
+        .and_then(|signals| {
+            let (streams, read_back) = caller::streams(request, channel, fds)?;
+            let (command, made_room) = start_command(request, streams, job)?;
+            Ok((signals, command, read_back, made_room))
+        });
     match started {
-        Ok((signals, (command, also_made_room))) => {
+        Ok((signals, command, read_back, made_room)) => {
             if request.make_room {
                 // An owner that has gone needs no answer.
-                drop(transport::reply(channel.as_fd(), &Reply::Started(made_room || also_made_room), &[]));
+                let started = Reply::Started(job.room.made || made_room);
+                drop(transport::reply(channel, &started, &[]));
             }
-            Shim::new(request, channel.as_fd(), command, (place, mark)).supervise(signals.as_fd());
+            let caller = Caller::new(channel, read_back, command.failure);
+            Shim::new(request, caller, command.pid, job).supervise(signals.as_fd());
         }
         Err((step, errno)) => {
-            drop(transport::reply(channel.as_fd(), &Reply::NotStarted(step, errno.0), &[]));
+            drop(transport::reply(channel, &Reply::NotStarted(step, errno.0), &[]));
+        }
+    }
+    process::exit(0)
+}
+
+/// Starts a command in the background, says so, and answers whoever asks about it. Ends the process.
+pub(crate) fn start(request: &StartRequest, channel: OwnedFd, seat: Seat, job: Job<'_>) -> ! {
+    let number = seat.number;
+    let started = process::become_subreaper()
+        .and_then(|()| process::signal_fd())
+        .map_err(|errno| (NotStarted::Fork, errno))
+        .and_then(|signals| {
+            let (streams, desk) =
+                Desk::open(seat, request.stdin).map_err(|errno| (NotStarted::Fork, errno))?;
+            let (command, _) = start_command(&request.run, streams, job)?;
+            // Nobody is there later to whom it could be told.
+            match command.failure.told() {
+                Some(because) => Err(because),
+                None => Ok((signals, command.pid, desk)),
+            }
+        });
+    match started {
+        Ok((signals, pid, mut desk)) => {
+            desk.runs();
+            // Who started it may have gone, which means nothing.
+            drop(transport::reply_now(channel.as_fd(), &Reply::Begun(number), &[]));
+            drop(channel);
+            Shim::new(&request.run, desk, pid, job).supervise(signals.as_fd());
+        }
+        Err((step, errno)) => {
+            drop(transport::reply_now(channel.as_fd(), &Reply::NotStarted(step, errno.0), &[]));
         }
     }
     process::exit(0)
@@ -51,51 +90,44 @@ pub(crate) fn run(
 
 struct Command {
     pid: libc::pid_t,
-    /// What the command's process writes when it could not become the program.
-    failure: OwnedFd,
-    read_back: Vec<OwnedFd>,
+    failure: Failure,
+}
+
+/// What the command's process writes when it could not become the program.
+struct Failure(OwnedFd);
+
+impl Failure {
+    /// What that was. Waits until the process has become the program or has ended: then nobody has the writing end any more.
+    fn told(&self) -> Option<NotStartedBecause> {
+        let mut message = [0u8; 16];
+        let length = file::read(self.0.as_fd(), &mut message).ok()?;
+        match Reply::decode(&message[..length]) {
+            Ok(Reply::NotStarted(step, errno)) => Some((step, Errno(errno))),
+            _ => None,
+        }
+    }
 }
 
 type NotStartedBecause = (NotStarted, Errno);
 
-fn start(
+fn start_command(
     request: &RunRequest,
-    channel: BorrowedFd<'_>,
-    fds: Vec<OwnedFd>,
-    place: &Place,
+    streams: Streams,
+    job: Job<'_>,
 ) -> Result<(Command, bool), NotStartedBecause> {
-    let streams = match request.terminal {
-        Some(size) => open_terminal(channel, size).map_err(|errno| (NotStarted::Terminal, errno))?,
-        None => streams(fds).ok_or((NotStarted::Fork, Errno(libc::EBADMSG)))?,
-    };
+    let place = job.place;
     let (failure, report) = file::pipe().map_err(|errno| (NotStarted::Fork, errno))?;
     // The agent is the one who reaps what ends.
-    match agent::fork_with_room(request.make_room, || {}).map_err(|errno| (NotStarted::Fork, errno))? {
+    let forked = agent::fork_with_room(job.room.may_make, || {});
+    match forked.map_err(|errno| (NotStarted::Fork, job.room.explain(errno)))? {
         (Forked::Child, _) => {
             let (step, errno) = become_command(request, &streams, place.workdir.as_fd(), place.cpus);
             // A shim that is gone needs no report.
             drop(file::write_all(report.as_fd(), &Reply::NotStarted(step, errno.0).encode()));
             process::exit(127)
         }
-        (Forked::Parent(pid), made_room) => {
-            Ok((Command { pid, failure, read_back: streams.read_back }, made_room))
-        }
+        (Forked::Parent(pid), made_room) => Ok((Command { pid, failure: Failure(failure) }, made_room)),
     }
-}
-
-fn streams(fds: Vec<OwnedFd>) -> Option<Streams> {
-    let mut fds = fds.into_iter();
-    let (output, error) = (fds.next()?, fds.next()?);
-    let read_back = vec![fds.next()?, fds.next()?];
-    Some(Streams { input: fds.next(), output, error, read_back })
-}
-
-fn open_terminal(channel: BorrowedFd<'_>, size: (u32, u32)) -> crate::sys::Result<Streams> {
-    let cells = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
-    let (master, slave) = file::open_terminal(cells(size.0), cells(size.1))?;
-    transport::reply(channel, &Reply::Terminal, &[master.as_fd()])?;
-    let copy = || slave.as_fd().duplicate(3);
-    Ok(Streams { input: Some(copy()?), output: copy()?, error: slave, read_back: Vec::new() })
 }
 
 /// Becomes the command; returns only what went wrong.
@@ -170,6 +202,41 @@ fn execute(request: &RunRequest, arguments: &Strings, environment: &Strings) -> 
     failure
 }
 
+/// Who is told of a command.
+trait Audience {
+    /// Adds what it waits for.
+    fn watch<'a>(&'a self, watch: &mut Vec<Poll<'a>>);
+
+    /// When it wants to be heard at the latest.
+    fn next_millis(&self) -> Option<u64>;
+
+    /// Deals with what has happened to what it [watches](Self::watch), in that order. `main` is the command's own process unless
+    /// that has been reaped.
+    fn hear(&mut self, ready: &[bool], main: Option<libc::pid_t>) -> Heard;
+
+    /// The command's time is over: it and its descendants have been asked to end.
+    fn times_out(&mut self);
+
+    /// The command has ended.
+    fn ended(&mut self, end: CommandEnd);
+
+    /// Its descendants do not end. Returns when to try again, if at all.
+    fn unstoppable(&mut self, now: u64) -> Option<u64>;
+
+    /// What [`Heard::Kill`] came to: whether all are gone.
+    fn killed(&mut self, gone: bool);
+}
+
+/// What an audience wants.
+enum Heard {
+    /// Nothing.
+    Nothing,
+    /// Whoever waited has hung up. What was run for that one ends; what has been reported, and goes on, is no longer theirs.
+    HungUp,
+    /// All descendants are to be ended.
+    Kill,
+}
+
 /// Where the command stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -181,56 +248,42 @@ enum Stage {
     Reported,
 }
 
-struct Shim<'a> {
-    channel: BorrowedFd<'a>,
-    command: Command,
+struct Shim<'a, A> {
+    audience: A,
+    /// The command's own process.
+    main: libc::pid_t,
     ended: Option<Status>,
     stage: Stage,
-    owner_gone: bool,
-    /// What is told of the end, besides the owner.
+    /// What is told of the end, besides the audience.
     noted: (&'a Place, Option<Mark>),
 }
 
-impl<'a> Shim<'a> {
-    fn new(
-        request: &RunRequest,
-        channel: BorrowedFd<'a>,
-        command: Command,
-        noted: (&'a Place, Option<Mark>),
-    ) -> Self {
+impl<'a, A: Audience> Shim<'a, A> {
+    fn new(request: &RunRequest, audience: A, main: libc::pid_t, job: Job<'a>) -> Self {
         let deadline = (request.timeout_millis > 0)
             .then(|| process::now_millis().saturating_add(request.timeout_millis));
-        Self { channel, command, ended: None, stage: Stage::Running(deadline), owner_gone: false, noted }
+        Self { audience, main, ended: None, stage: Stage::Running(deadline), noted: (job.place, job.mark) }
     }
 
-    /// One loop owns the command: its end, its owner's and the clock are events of it.
+    /// One loop owns the command: its end, its audience and the clock are events of it.
     fn supervise(mut self, signals: BorrowedFd<'_>) {
         loop {
-            let channel = (!self.owner_gone).then_some(self.channel);
-            // Only once nobody else reads them: then a background child must not fill the pipe or meet its end.
-            let read_back = |index: usize| {
-                self.command.read_back.get(index).filter(|_| self.owner_gone).map(OwnedFd::as_fd)
-            };
-            let mut watch = [
-                socket::Poll::new(Some(signals)),
-                socket::Poll::new(channel),
-                socket::Poll::new(read_back(0)),
-                socket::Poll::new(read_back(1)),
-            ];
+            let mut watch = vec![Poll::new(Some(signals))];
+            self.audience.watch(&mut watch);
             if socket::poll(&mut watch, self.wait_millis()).is_err() {
                 // Not to be; and a command whose time nobody keeps must not go on.
                 tree::kill_all();
                 return;
             }
-            let ready = watch.map(|entry| entry.ready);
-            if ready[2] || ready[3] {
-                self.discard(ready[2], ready[3]);
-            }
-            if ready[1] {
-                self.owner_went();
-            }
+            let ready: Vec<bool> = watch.iter().map(|entry| entry.ready).collect();
             if ready[0] {
                 agent::take_signals(signals);
+            }
+            let main = self.ended.is_none().then_some(self.main);
+            match self.audience.hear(&ready[1..], main) {
+                Heard::Nothing => {}
+                Heard::HungUp => self.cancel(),
+                Heard::Kill => self.kill(),
             }
             self.keep_time();
             if !self.reap() {
@@ -241,10 +294,11 @@ impl<'a> Shim<'a> {
 
     fn wait_millis(&self) -> Option<u64> {
         let until = match self.stage {
-            Stage::Running(deadline) => deadline?,
-            Stage::Ending(deadline) => deadline,
-            Stage::Reported => return None,
+            Stage::Running(deadline) => deadline,
+            Stage::Ending(deadline) => Some(deadline),
+            Stage::Reported => None,
         };
+        let until = until.into_iter().chain(self.audience.next_millis()).min()?;
         Some(until.saturating_sub(process::now_millis()))
     }
 
@@ -253,10 +307,14 @@ impl<'a> Shim<'a> {
         match self.stage {
             Stage::Running(Some(deadline)) if now >= deadline => {
                 self.stage = Stage::Ending(now + GRACE_MILLIS);
+                self.audience.times_out();
                 tree::ask_all(now + GRACE_MILLIS);
             }
             Stage::Ending(deadline) if now >= deadline && !tree::kill_all() => {
-                self.report(&Reply::Unstoppable);
+                match self.audience.unstoppable(process::now_millis()) {
+                    Some(again) => self.stage = Stage::Ending(again),
+                    None => self.reported(),
+                }
             }
             _ => {}
         }
@@ -266,69 +324,51 @@ impl<'a> Shim<'a> {
     fn reap(&mut self) -> bool {
         let any_left = loop {
             match process::reap() {
-                Ok(Some((pid, status))) if pid == self.command.pid => self.ended = Some(status),
+                Ok(Some((pid, status))) if pid == self.main => self.ended = Some(status),
                 Ok(Some(_)) => {}
                 Ok(None) => break true,
                 Err(_) => break false,
             }
         };
         match (self.stage, self.ended) {
-            (Stage::Running(_), Some(status)) => {
-                let reply = self.reply_for(status);
-                self.report(&reply);
+            (Stage::Running(_), Some(Status::Exited(status))) => self.report(CommandEnd::Exited(status)),
+            (Stage::Running(_), Some(Status::Signalled(signal))) => {
+                self.report(CommandEnd::Signalled(signal));
             }
             // All of the tree has to be gone, not just its first process.
-            (Stage::Ending(_), _) if !any_left => self.report(&Reply::TimedOut),
+            (Stage::Ending(_), _) if !any_left => self.report(CommandEnd::TimedOut),
             _ => {}
         }
         any_left
     }
 
-    fn reply_for(&self, status: Status) -> Reply {
-        match status {
-            Status::Signalled(signal) => Reply::Signalled(signal),
-            Status::Exited(status) => self.failure_to_start().unwrap_or(Reply::Exited(status)),
-        }
+    fn report(&mut self, end: CommandEnd) {
+        self.reported();
+        self.audience.ended(end);
     }
 
-    fn failure_to_start(&self) -> Option<Reply> {
-        let mut message = [0u8; 16];
-        // The writing end closed when the process became the program or ended; nobody else has it.
-        let length = file::read(self.command.failure.as_fd(), &mut message).ok()?;
-        Reply::decode(&message[..length]).ok()
-    }
-
-    fn report(&mut self, reply: &Reply) {
+    fn reported(&mut self) {
         self.stage = Stage::Reported;
         self.noted.0.answered(self.noted.1);
-        // An owner that has gone is seen on the channel.
-        drop(transport::reply(self.channel, reply, &[]));
     }
 
-    /// The owner says nothing while a command runs, so what is heard is its going away. Before the end was reported that
-    /// means: cancelled.
-    fn owner_went(&mut self) {
-        self.owner_gone = true;
+    fn cancel(&mut self) {
         if self.stage != Stage::Reported {
-            self.stage = Stage::Reported;
-            self.noted.0.answered(self.noted.1);
+            self.reported();
             // What survives this many rounds is ended with the sandbox.
             tree::kill_all();
         }
     }
 
-    fn discard(&mut self, first: bool, second: bool) {
-        let mut buffer = [0u8; 16 << 10];
-        let mut ended = [false; 2];
-        for (index, ready) in [first, second].into_iter().enumerate() {
-            if ready && let Some(fd) = self.command.read_back.get(index) {
-                ended[index] = matches!(file::read(fd.as_fd(), &mut buffer), Ok(0));
-            }
+    fn kill(&mut self) {
+        // Whatever has ended by itself is known before.
+        let gone = !self.reap() || tree::kill_all();
+        match self.stage {
+            // It was reaped on the way.
+            Stage::Running(_) if gone => self.report(CommandEnd::Signalled(libc::SIGKILL)),
+            Stage::Ending(_) if gone => self.report(CommandEnd::TimedOut),
+            _ => {}
         }
-        let mut index = 0;
-        self.command.read_back.retain(|_| {
-            index += 1;
-            !ended[index - 1]
-        });
+        self.audience.killed(gone);
     }
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use ringfence_core::{
-    Attachable, Backend, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind, GuestPath,
-    ListRequest, Listing, Plan, ProbeReport, Reach, Result, SandboxId, SandboxSpec, Terminal,
+    Attachable, Backend, Background, Capabilities, CommandRequest, CommandResult, Created, Error, ErrorKind,
+    GuestPath, ListRequest, Listing, Plan, ProbeReport, Reach, Result, SandboxId, SandboxSpec, Terminal,
     TerminalRequest, TreeGate,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -109,7 +109,7 @@ impl LocalBackend {
     }
 
     /// Lets go of a sandbox that turned out to be gone, however that was found out.
-    fn forget_if_lost<T>(&self, id: &SandboxId, result: Result<T>) -> Result<T> {
+    pub(crate) fn forget_if_lost<T>(&self, id: &SandboxId, result: Result<T>) -> Result<T> {
         if result.as_ref().is_err_and(|error| *error.kind() == ErrorKind::SandboxLost) {
             self.sandboxes().remove(id);
         }
@@ -223,6 +223,10 @@ impl Backend for LocalBackend {
     }
 
     fn attachable(&self) -> Option<&dyn Attachable> {
+        Some(self)
+    }
+
+    fn background(&self) -> Option<&dyn Background> {
         Some(self)
     }
 

@@ -123,6 +123,7 @@ impl LocalBackend {
             lifetime: true,
             idle: true,
             attach: true,
+            background: true,
             labels: true,
             stdin: true,
             streaming: true,

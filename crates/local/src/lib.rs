@@ -4,6 +4,7 @@
 compile_error!("ringfence-local is for Linux; use a hosted backend elsewhere");
 
 pub mod backend;
+mod background;
 extern crate alloc;
 
 mod access;

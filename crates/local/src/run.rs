@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringfence_core::{
-    CommandRequest, CommandResult, Ending, EnvMap, Error, ErrorKind, Invocation, OutputLimit, OutputObserver,
-    Result, Stdin, StreamName, TailBuffer,
+    CommandRequest, CommandResult, Ending, EnvMap, Error, ErrorKind, GuestPath, Invocation, OutputLimit,
+    OutputObserver, Result, Stdin, StreamName, TailBuffer,
 };
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -64,7 +64,7 @@ pub(crate) async fn run(sandbox: &Access, request: CommandRequest) -> Result<Com
     let limit = request.output_limit;
     let mut command = Running {
         program,
-        workdir: request.workdir.map_or_else(|| "the sandbox's own".to_owned(), |path| path.to_string()),
+        workdir: shown_workdir(request.workdir.as_ref()),
         channel: started.channel,
         stdout: Stream::new(StreamName::Stdout, started.stdout, limit, request.observer.clone())?,
         stderr: Stream::new(StreamName::Stderr, started.stderr, limit, request.observer)?,
@@ -190,7 +190,7 @@ impl<'a> Inside<'a> {
 }
 
 /// Said by a command that finds no room, and by one that made some.
-const NO_ROOM: &str = "no more processes in this sandbox";
+pub(crate) const NO_ROOM: &str = "no more processes in this sandbox";
 const NO_ROOM_AGAIN: &str = "no more processes in this sandbox: what was left in the background fills it. The next command that finds no room ends all of \
      that first";
 const MADE_ROOM: &str = "what was left in the background filled the sandbox and was ended";
@@ -335,36 +335,51 @@ impl Running<'_> {
                 format!("{}: not found in the sandbox, or its interpreter is not", self.program),
             ),
             NotStarted::Exec => (Ending::Exited(126), format!("{}: cannot execute: {cause}", self.program)),
-            NotStarted::Fork if cause.kind() == io::ErrorKind::WouldBlock => {
-                // Others that run may be what fills it, and end by themselves.
-                let alone = sandbox.requests.try_write().is_ok();
+            NotStarted::Fork if is_full(&cause) => {
+                // Others that run may be what fills it, and end by themselves. Those of this process are known here, and those of
+                // others, and background commands, inside.
+                let shared = cause.kind() == io::ErrorKind::ResourceBusy;
+                let alone = !shared && sandbox.requests.try_write().is_ok();
                 sandbox.full.store(alone, Ordering::Relaxed);
                 (Ending::PidsExceeded, if alone { NO_ROOM_AGAIN } else { NO_ROOM }.to_owned())
             }
             NotStarted::Fork if cause.kind() == io::ErrorKind::OutOfMemory => {
                 (Ending::MemoryExceeded, "no more memory in this sandbox".to_owned())
             }
-            NotStarted::Workdir => {
-                let kind = match cause.kind() {
-                    io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
-                    io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-                    io::ErrorKind::NotFound => ErrorKind::NotFound,
-                    _ => ErrorKind::InvalidArgument,
-                };
-                let message = "the working directory cannot be entered";
-                let error = Error::new(kind, SCHEME, OPERATION, message);
-                return Err(error.context("workdir", &self.workdir).source(cause));
-            }
-            NotStarted::Fork | NotStarted::Terminal if !sandbox.is_alive() => {
+            NotStarted::Workdir => return Err(workdir_failed(OPERATION, &self.workdir, cause)),
+            NotStarted::Fork | NotStarted::Terminal | NotStarted::TooMany if !sandbox.is_alive() => {
                 return Err(lost(OPERATION, &sandbox.id));
             }
-            NotStarted::Fork | NotStarted::Terminal => {
+            NotStarted::Fork | NotStarted::Terminal | NotStarted::TooMany => {
                 return Err(unexpected(OPERATION, "start it in the sandbox", cause));
             }
         };
         self.say(&message);
         Ok(ending)
     }
+}
+
+/// Whether a process could not be made because there are as many as there may be, of which others need some or nobody any.
+pub(crate) fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy)
+}
+
+/// How a command's working directory is named in an error.
+pub(crate) fn shown_workdir(workdir: Option<&GuestPath>) -> String {
+    workdir.map_or_else(|| "the sandbox's own".to_owned(), ToString::to_string)
+}
+
+/// The error of a working directory that could not be entered.
+pub(crate) fn workdir_failed(operation: &'static str, workdir: &str, cause: io::Error) -> Error {
+    let kind = match cause.kind() {
+        io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        _ => ErrorKind::InvalidArgument,
+    };
+    Error::new(kind, SCHEME, operation, "the working directory cannot be entered")
+        .context("workdir", workdir)
+        .source(cause)
 }
 
 /// One output stream being read.

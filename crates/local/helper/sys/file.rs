@@ -188,6 +188,60 @@ pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Writes what there is room for; EAGAIN where that is nothing and the descriptor does not block.
+pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: pointer and length describe `bytes`.
+    again(|| unsafe { call!(libc::SYS_write, fd.as_raw_fd(), bytes.as_ptr(), bytes.len()) })
+}
+
+/// Writes all of it at a place of a file.
+pub(crate) fn write_at(fd: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+    while !bytes.is_empty() {
+        let (raw, from, size) = (fd.as_raw_fd(), bytes.as_ptr(), bytes.len());
+        // SAFETY: pointer and length describe `bytes`.
+        let wrote = again(|| unsafe { call!(libc::SYS_pwrite64, raw, from, size, offset) })?;
+        bytes = &bytes[wrote..];
+        offset += wrote as u64;
+    }
+    Ok(())
+}
+
+/// Fills a buffer from a place of a file; where that ends before, the rest of the buffer stays as it is.
+pub(crate) fn read_at(fd: BorrowedFd<'_>, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {
+    while !buffer.is_empty() {
+        let (raw, room, size) = (fd.as_raw_fd(), buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: pointer and length describe `buffer`.
+        let got = again(|| unsafe { call!(libc::SYS_pread64, raw, room, size, offset) })?;
+        if got == 0 {
+            break;
+        }
+        buffer = &mut buffer[got..];
+        offset += got as u64;
+    }
+    Ok(())
+}
+
+/// A file of zeros that lies in memory, where it takes room only where it is written.
+pub(crate) fn memory_file(name: &CStr, size: u64) -> Result<OwnedFd> {
+    // SAFETY: the name outlives the call.
+    let file = owned(unsafe { call!(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) }?);
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_ftruncate, file.as_raw_fd(), size) }?;
+    Ok(file)
+}
+
+/// Makes calls on this end of a pipe or socket return where they would wait.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }.map(drop)
+}
+
+/// The most that a pipe can hold.
+pub(crate) fn pipe_room(fd: BorrowedFd<'_>) -> Result<usize> {
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_GETPIPE_SZ) }
+}
+
 /// Writes into a file that is there, such as a setting of the kernel's.
 pub(crate) fn write_value(path: &[u8], value: &[u8]) -> Result<()> {
     write_all(open(None, path, libc::O_WRONLY, 0)?.as_fd(), value)

@@ -350,6 +350,11 @@ pub(crate) fn signal_fd() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::new(fd) })
 }
 
+/// Blocks SIGPIPE: a write that nobody reads is an error and not the end of this process.
+pub(crate) fn block_broken_pipe() -> Result<()> {
+    set_blocked(libc::SIG_BLOCK, member(libc::SIGPIPE))
+}
+
 /// The kernel's set of signals: a bit for each of the 64.
 const SET_BYTES: usize = size_of::<u64>();
 

@@ -147,14 +147,20 @@ pub(crate) fn has_message(socket: BorrowedFd<'_>) -> bool {
 pub(crate) struct Poll<'a> {
     /// The descriptor; `None` is skipped.
     pub(crate) fd: Option<BorrowedFd<'a>>,
-    /// Set when it has data, or the other side is gone.
+    /// Set when it has data, or room where that is waited for, or the other side is gone.
     pub(crate) ready: bool,
+    events: libc::c_short,
 }
 
 impl<'a> Poll<'a> {
-    /// Waits for `fd`.
+    /// Waits for data on `fd`.
     pub(crate) fn new(fd: Option<BorrowedFd<'a>>) -> Self {
-        Self { fd, ready: false }
+        Self { fd, ready: false, events: libc::POLLIN }
+    }
+
+    /// Waits for room in `fd`.
+    pub(crate) fn for_room(fd: Option<BorrowedFd<'a>>) -> Self {
+        Self { fd, ready: false, events: libc::POLLOUT }
     }
 }
 
@@ -164,7 +170,7 @@ pub(crate) fn poll(entries: &mut [Poll<'_>], timeout_millis: Option<u64>) -> Res
         .iter()
         .map(|entry| libc::pollfd {
             fd: entry.fd.map_or(-1, BorrowedFd::as_raw_fd),
-            events: libc::POLLIN,
+            events: entry.events,
             revents: 0,
         })
         .collect();

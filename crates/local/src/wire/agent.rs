@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::background::{CommandAsk, Piece, Standing, StartRequest};
 use super::codec::{Malformed, Message, Read, Reader, Writer};
 
 /// A request and the fence of the claim under which it is made; 0 where it is made under none.
@@ -24,7 +25,8 @@ impl<T: Message> Message for Fenced<T> {
     }
 }
 
-/// What the owner asks of an agent. First descriptor: a socket for this request alone; its closing cancels the request.
+/// What the owner asks of an agent. First descriptor: a socket for this request alone; its closing cancels what has not been
+/// answered, except where it is said to mean something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AgentRequest {
     /// Run a command. Descriptors: standard output and error to write, the same two to read (drained once the owner has
@@ -70,6 +72,12 @@ pub(crate) enum AgentRequest {
     },
     /// See what runs and what is stored.
     Look,
+    /// Start a command that nobody waits for. Answered once; that the socket closes then means nothing.
+    Start(StartRequest),
+    /// Ask about a command that was started so. Answered by its shim, and by the agent once that is gone.
+    About(u64, CommandAsk),
+    /// Name all such commands that are known.
+    Commands,
 }
 
 /// A command to run.
@@ -96,16 +104,7 @@ impl Message for AgentRequest {
         match self {
             Self::Run(run) => {
                 writer.u8(0);
-                writer.list(&run.arguments, |writer, argument| writer.bytes(argument));
-                writer.list(&run.search, |writer, directory| writer.bytes(directory));
-                writer.list(&run.environment, |writer, variable| writer.bytes(variable));
-                writer.bytes(&run.workdir);
-                writer.u64(run.timeout_millis);
-                writer.u8(u8::from(run.terminal.is_some()));
-                let (rows, columns) = run.terminal.unwrap_or_default();
-                writer.u32(rows);
-                writer.u32(columns);
-                writer.u8(u8::from(run.make_room));
+                run.put(writer);
             }
             Self::Read { path } => {
                 writer.u8(1);
@@ -136,24 +135,22 @@ impl Message for AgentRequest {
                 writer.u32(*max_depth);
             }
             Self::Look => writer.u8(6),
+            Self::Start(start) => {
+                writer.u8(7);
+                start.put(writer);
+            }
+            Self::About(command, ask) => {
+                writer.u8(8);
+                writer.u64(*command);
+                ask.put(writer);
+            }
+            Self::Commands => writer.u8(9),
         }
     }
 
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
         Ok(match reader.u8()? {
-            0 => Self::Run(RunRequest {
-                arguments: reader.list(Reader::bytes)?,
-                search: reader.list(Reader::bytes)?,
-                environment: reader.list(Reader::bytes)?,
-                workdir: reader.bytes()?,
-                timeout_millis: reader.u64()?,
-                terminal: {
-                    let present = reader.u8()? != 0;
-                    let size = (reader.u32()?, reader.u32()?);
-                    present.then_some(size)
-                },
-                make_room: reader.u8()? != 0,
-            }),
+            0 => Self::Run(RunRequest::get(reader)?),
             1 => Self::Read { path: reader.bytes()? },
             2 => Self::Write {
                 path: reader.bytes()?,
@@ -177,7 +174,41 @@ impl Message for AgentRequest {
             },
             5 => Self::Walk { path: reader.bytes()?, max_depth: reader.u32()? },
             6 => Self::Look,
+            7 => Self::Start(StartRequest::get(reader)?),
+            8 => Self::About(reader.u64()?, CommandAsk::get(reader)?),
+            9 => Self::Commands,
             _ => return Err(Malformed),
+        })
+    }
+}
+
+impl Message for RunRequest {
+    fn put(&self, writer: &mut Writer) {
+        writer.list(&self.arguments, |writer, argument| writer.bytes(argument));
+        writer.list(&self.search, |writer, directory| writer.bytes(directory));
+        writer.list(&self.environment, |writer, variable| writer.bytes(variable));
+        writer.bytes(&self.workdir);
+        writer.u64(self.timeout_millis);
+        writer.u8(u8::from(self.terminal.is_some()));
+        let (rows, columns) = self.terminal.unwrap_or_default();
+        writer.u32(rows);
+        writer.u32(columns);
+        writer.u8(u8::from(self.make_room));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self {
+            arguments: reader.list(Reader::bytes)?,
+            search: reader.list(Reader::bytes)?,
+            environment: reader.list(Reader::bytes)?,
+            workdir: reader.bytes()?,
+            timeout_millis: reader.u64()?,
+            terminal: {
+                let present = reader.u8()? != 0;
+                let size = (reader.u32()?, reader.u32()?);
+                present.then_some(size)
+            },
+            make_room: reader.u8()? != 0,
         })
     }
 }
@@ -217,6 +248,24 @@ pub(crate) enum Reply {
     Processes(Vec<Seen>),
     /// No more processes.
     EndOfProcesses,
+    /// The background command runs, under this number.
+    Begun(u64),
+    /// How a background command stands.
+    Stands(Standing),
+    /// What a background command wrote.
+    Wrote(Piece),
+    /// So many bytes went into its standard input.
+    Took(u64),
+    /// Its standard input is not open.
+    NotOpen,
+    /// It was signalled, or is gone with all its descendants.
+    Done,
+    /// No background command has this number, or it is not known any more.
+    UnknownCommand,
+    /// Too many wait for the same command already; nothing was done.
+    Busy,
+    /// The numbers of the background commands that are known.
+    Commands(Vec<u64>),
 }
 
 /// A process of the sandbox.
@@ -243,6 +292,8 @@ pub(crate) enum NotStarted {
     Exec,
     /// No terminal could be opened.
     Terminal,
+    /// As many background commands run as are kept track of.
+    TooMany,
 }
 
 /// What kind of failure a file operation met.
@@ -269,8 +320,14 @@ pub(crate) struct Entry {
     pub(crate) size: Option<u64>,
 }
 
-pub(super) const NOT_STARTED: [NotStarted; 5] =
-    [NotStarted::Fork, NotStarted::Workdir, NotStarted::NotFound, NotStarted::Exec, NotStarted::Terminal];
+pub(super) const NOT_STARTED: [NotStarted; 6] = [
+    NotStarted::Fork,
+    NotStarted::Workdir,
+    NotStarted::NotFound,
+    NotStarted::Exec,
+    NotStarted::Terminal,
+    NotStarted::TooMany,
+];
 pub(super) const FILE_FAULTS: [FileFault; 4] =
     [FileFault::Errno, FileFault::IsADirectory, FileFault::NotRegular, FileFault::Incomplete];
 
@@ -322,6 +379,30 @@ impl Message for Reply {
                 });
             }
             Self::EndOfProcesses => writer.u8(15),
+            Self::Begun(number) => {
+                writer.u8(16);
+                writer.u64(*number);
+            }
+            Self::Stands(standing) => {
+                writer.u8(17);
+                standing.put(writer);
+            }
+            Self::Wrote(piece) => {
+                writer.u8(18);
+                piece.put(writer);
+            }
+            Self::Took(bytes) => {
+                writer.u8(19);
+                writer.u64(*bytes);
+            }
+            Self::NotOpen => writer.u8(20),
+            Self::Done => writer.u8(21),
+            Self::UnknownCommand => writer.u8(22),
+            Self::Busy => writer.u8(23),
+            Self::Commands(numbers) => {
+                writer.u8(24);
+                writer.list(numbers, |writer, number| writer.u64(*number));
+            }
         }
     }
 
@@ -356,6 +437,15 @@ impl Message for Reply {
                 Ok(Seen { pid: reader.u32()?, parent: reader.u32()?, command: reader.bytes()? })
             })?),
             15 => Self::EndOfProcesses,
+            16 => Self::Begun(reader.u64()?),
+            17 => Self::Stands(Standing::get(reader)?),
+            18 => Self::Wrote(Piece::get(reader)?),
+            19 => Self::Took(reader.u64()?),
+            20 => Self::NotOpen,
+            21 => Self::Done,
+            22 => Self::UnknownCommand,
+            23 => Self::Busy,
+            24 => Self::Commands(reader.list(Reader::u64)?),
             _ => return Err(Malformed),
         })
     }

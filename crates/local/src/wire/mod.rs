@@ -4,12 +4,16 @@
 //! Compiled into both. The library treats everything that comes back as hostile: lengths are checked, unknown values refused.
 
 pub(crate) mod agent;
+pub(crate) mod background;
 pub(crate) mod codec;
 mod create;
 mod launcher;
 mod tree;
 
 pub(crate) use agent::{AgentRequest, Entry, Fenced, FileFault, NotStarted, Reply, RunRequest};
+pub(crate) use background::{
+    CommandAsk, CommandEnd, KEPT_ENDED, PIECE_BYTES, Piece, Standing, StartRequest, Stream,
+};
 pub(crate) use codec::Message;
 pub(crate) use create::{CgroupAction, CgroupStep, CreateReply, CreateRequest, Listing, Subject, ViewEntry};
 pub(crate) use launcher::{LauncherRequest, SandboxReply, SandboxRequest, State};

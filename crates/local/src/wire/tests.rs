@@ -59,7 +59,12 @@ fn requests() -> Vec<AgentRequest> {
         terminal: Some((24, 80)),
         make_room: false,
     };
-    vec![
+    let start = StartRequest { run: run.clone(), keep_bytes: 7, stdin: true };
+    let mut requests: Vec<AgentRequest> =
+        asks().into_iter().map(|ask| AgentRequest::About(u64::MAX, ask)).collect();
+    requests.extend([
+        AgentRequest::Start(start),
+        AgentRequest::Commands,
         AgentRequest::Run(RunRequest { terminal: None, make_room: true, ..run.clone() }),
         AgentRequest::Run(run),
         AgentRequest::Read { path: b"p".to_vec() },
@@ -75,6 +80,18 @@ fn requests() -> Vec<AgentRequest> {
         AgentRequest::Import { path: b"p".to_vec(), size: 3, executable: false, content: None },
         AgentRequest::Walk { path: b"p".to_vec(), max_depth: 9 },
         AgentRequest::Look,
+    ]);
+    requests
+}
+
+fn asks() -> Vec<CommandAsk> {
+    vec![
+        CommandAsk::Wait { patience_millis: 1 },
+        CommandAsk::Read { stream: Stream::Output, offset: u64::MAX, patience_millis: 2 },
+        CommandAsk::Read { stream: Stream::Error, offset: 0, patience_millis: 0 },
+        CommandAsk::Write { bytes: b"in".to_vec(), end: true, patience_millis: 3 },
+        CommandAsk::Signal(-1),
+        CommandAsk::Kill,
     ]
 }
 
@@ -141,7 +158,20 @@ fn replies() -> Vec<Reply> {
         Reply::Stored(5),
         Reply::Processes(vec![Seen { pid: 3, parent: 2, command: b"sh\0".to_vec() }]),
         Reply::EndOfProcesses,
+        Reply::Begun(1),
+        Reply::Stands(Standing { end: None, age_millis: 2, written: [3, 4] }),
+        Reply::Wrote(Piece { offset: 5, bytes: b"out".to_vec(), end: true }),
+        Reply::Took(6),
+        Reply::NotOpen,
+        Reply::Done,
+        Reply::UnknownCommand,
+        Reply::Busy,
+        Reply::Commands(vec![7, u64::MAX]),
     ];
+    let ends = [CommandEnd::Exited(3), CommandEnd::Signalled(9), CommandEnd::TimedOut];
+    replies.extend(
+        ends.map(|end| Reply::Stands(Standing { end: Some(end), age_millis: 2, written: [u64::MAX, 0] })),
+    );
     replies.extend(NOT_STARTED.map(|step| Reply::NotStarted(step, 2)));
     replies.extend(FILE_FAULTS.map(|fault| Reply::FileFailed(fault, 20)));
     replies
@@ -165,6 +195,7 @@ fn every_message_survives_and_no_part_of_one_does() {
         round_trip(&LauncherRequest::About(b"sb-7".to_vec(), request));
     }
     answers().iter().for_each(round_trip);
+    asks().iter().for_each(round_trip);
     for request in requests() {
         round_trip(&request);
         round_trip(&Fenced { fence: 9, request });

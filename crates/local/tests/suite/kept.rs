@@ -16,32 +16,32 @@ use ringfence_local::{LocalBackend, LocalConfig};
 use super::support::{children_of, has_program, is_alone, is_root, path, shell, skip, slowness, until};
 
 /// A place of its own for records, so that tests do not meet.
-struct Place {
+pub(super) struct Place {
     directory: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    pub(super) fn path(&self) -> std::path::PathBuf {
         self.directory.path().join("ringfence")
     }
 
     /// Another process's view, as far as it can be had in one: nothing is shared but the directory.
-    fn backend(&self) -> LocalBackend {
+    pub(super) fn backend(&self) -> LocalBackend {
         let mut config = LocalConfig::default();
         config.runtime_dir = Some(self.path());
         LocalBackend::new(config)
     }
 
-    async fn kept(&self, spec: SandboxSpec) -> SandboxId {
+    pub(super) async fn kept(&self, spec: SandboxSpec) -> SandboxId {
         self.backend().create_reachable(&spec, Reach::Kept).await.unwrap().id
     }
 
     /// What lies there besides the audit record.
-    fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path()).map(|entries| entries.flatten().collect::<Vec<_>>());
         let mut names: Vec<String> = entries
             .unwrap_or_default()
@@ -54,12 +54,12 @@ impl Place {
     }
 
     /// Why the one sandbox of this place ended.
-    fn end_reason(&self) -> Option<String> {
+    pub(super) fn end_reason(&self) -> Option<String> {
         let ended = self.events().into_iter().find(|(event, _)| event == "ended")?;
         ended.1["reason"].as_str().map(str::to_owned)
     }
 
-    fn events(&self) -> Vec<(String, serde_json::Value)> {
+    pub(super) fn events(&self) -> Vec<(String, serde_json::Value)> {
         let lines = fs::read_to_string(self.path().join("audit.jsonl")).unwrap();
         let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         lines.map(|line| (line["event"].as_str().unwrap().to_owned(), line)).collect()

@@ -1,6 +1,7 @@
 mod security_support;
 mod support;
 
+mod background;
 mod commands;
 mod files;
 mod kept;

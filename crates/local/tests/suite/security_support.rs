@@ -152,8 +152,7 @@ impl Machinery {
     pub(crate) async fn of(sandbox: &Box) -> Self {
         let marker = Marker::new();
         let said = sandbox.run(&format!("sleep {marker} & echo $!")).await;
-        assert!(marker.lives().await);
-        let agent = parent_of(parent_of(marker.processes()[0]));
+        let agent = parent_of(parent_of(marker.sleeper().await));
         let found = Self { agent, launcher: parent_of(agent) };
         assert_eq!(parent_of(found.launcher), std::process::id());
         assert_eq!(sandbox.run(&format!("kill {}", said.stdout)).await, Said::ok(""));

@@ -1,0 +1,123 @@
+//! The processes that the agent has made, and what it does when one of them goes.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::agent::Place;
+use crate::commands::Commands;
+use crate::sys::activity::Mark;
+use crate::sys::fd::OwnedFd;
+use crate::sys::process::Status;
+use crate::sys::{Errno, process, socket};
+use crate::wire::{KILL_MILLIS, Reply};
+use crate::{transport, tree};
+
+/// What a process of ours is there for.
+#[derive(Debug)]
+pub(crate) enum Duty {
+    /// To answer one request on this socket. That the other end has closed means that nobody waits for the answer.
+    Answer(OwnedFd),
+    /// To be the shim of the background command of this number. Who started that need not be there any more.
+    Background(u64),
+}
+
+/// A process of ours.
+#[derive(Debug)]
+struct Worker {
+    duty: Duty,
+    mark: Option<Mark>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Crew {
+    workers: BTreeMap<libc::pid_t, Worker>,
+    /// The background commands, also those whose shim has gone.
+    pub(crate) commands: Commands,
+}
+
+impl Crew {
+    /// Takes one in.
+    pub(crate) fn add(&mut self, pid: libc::pid_t, duty: Duty, mark: Option<Mark>) {
+        self.workers.insert(pid, Worker { duty, mark });
+    }
+
+    /// Whether what any of them does is of use to anybody: an answer that is waited for, or a background command that runs.
+    pub(crate) fn is_needed(&mut self) -> bool {
+        let Self { workers, commands } = self;
+        let mut watch: Vec<socket::Poll<'_>> = Vec::new();
+        for worker in workers.values() {
+            match &worker.duty {
+                Duty::Answer(channel) => watch.push(socket::Poll::new(Some(channel.as_fd()))),
+                Duty::Background(number) if commands.runs(*number) => return true,
+                Duty::Background(_) => {}
+            }
+        }
+        // Nothing is sent on these sockets to us, so what is ready has been closed.
+        socket::poll(&mut watch, Some(0)).is_err() || watch.iter().any(|entry| !entry.ready)
+    }
+
+    /// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
+    /// only a command can have killed. It is ended, whatever it is: nobody else would ever end it.
+    pub(crate) fn reap(&mut self, place: &Place) {
+        // A shim that a command stopped would keep no time any more.
+        while let Some(pid) = process::stopped() {
+            if self.workers.contains_key(&pid) {
+                // ESRCH cannot be: an unreaped child keeps its number.
+                drop(process::kill(pid, libc::SIGKILL));
+            }
+        }
+        let mut orphans = false;
+        while let Ok(Some((pid, status))) = process::reap() {
+            let worker = self.workers.remove(&pid);
+            orphans |= worker.is_none() || matches!(status, Status::Signalled(_));
+            if let Some(Worker { duty, mark }) = worker {
+                place.ended(mark);
+                if let Duty::Background(number) = duty {
+                    self.commands.lose_shim(number);
+                }
+            }
+        }
+        if orphans {
+            for pid in tree::children_of(process::getpid()) {
+                if !self.workers.contains_key(&pid) {
+                    // ESRCH cannot be: an unreaped child keeps its number.
+                    drop(process::kill(pid, libc::SIGKILL));
+                }
+            }
+        }
+    }
+
+    /// A shim whose tree grows faster than it can be stopped asks for this. One signal to everything is more than a walk can do,
+    /// and exact when that shim is the only process of ours: then whatever else lives is its command's. This process makes the
+    /// others, so none can come in between; and as the first of the namespace it is spared. Anybody inside can send the signal,
+    /// only a shim's counts.
+    pub(crate) fn end_everything(&mut self, asking: libc::pid_t, place: &Place) {
+        if self.workers.len() != 1 {
+            return;
+        }
+        let Some(worker) = self.workers.remove(&asking) else { return };
+        let deadline = process::now_millis() + KILL_MILLIS;
+        let ended = loop {
+            drop(process::kill(-1, libc::SIGKILL));
+            match process::reap() {
+                Err(Errno(libc::ECHILD)) => break true,
+                Ok(Some(_)) => {}
+                // The kernel is still putting them away.
+                Ok(None) if process::now_millis() < deadline => drop(socket::poll(&mut [], Some(1))),
+                Ok(None) | Err(_) => break false,
+            }
+        };
+        place.ended(worker.mark);
+        // The shim is gone too, and what it would have said is known here.
+        match worker.duty {
+            Duty::Answer(channel) => {
+                let reply = if ended { Reply::TimedOut } else { Reply::Unstoppable };
+                // An owner that has gone needs no answer.
+                drop(transport::reply(channel.as_fd(), &reply, &[]));
+            }
+            // Whoever waited for an answer of the shim asks again, and the record says why the command was ended.
+            Duty::Background(number) => self.commands.lose_shim(number),
+        }
+    }
+}
