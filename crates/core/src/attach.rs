@@ -142,7 +142,7 @@ pub struct Leftover {
 }
 
 /// A backend whose sandboxes other processes can find and use. Calls of [`Backend`] take the id of any of them, whoever created
-/// it, and through a [fenced](SandboxId::fenced) id they fail with [`ErrorKind::ClaimLost`](crate::ErrorKind::ClaimLost) once
+/// it, and through a [fenced](SandboxId::fenced) id they fail with [`ErrorKind::ClaimLost`] once
 /// another fence stands in the tags, or nobody holds the sandbox.
 #[async_trait]
 pub trait Attachable: Backend {
@@ -157,14 +157,14 @@ pub trait Attachable: Backend {
     /// Returns the tags. Where the backend keeps time itself, the tag of the expiry is made anew each time.
     ///
     /// # Errors
-    /// [`ErrorKind::SandboxLost`](crate::ErrorKind::SandboxLost), also for one that never was.
+    /// [`ErrorKind::SandboxLost`], also for one that never was.
     async fn tags(&self, sandbox: &SandboxId) -> Result<Tagged>;
 
     /// Replaces all tags if they still have the version `expected`, and returns the new version. From then on operations with
     /// another fence than the one in the tags ([`claim`](crate::claim)) are refused.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if somebody else was faster; nothing is changed then.
+    /// [`ErrorKind::Conflict`] if somebody else was faster; nothing is changed then.
     async fn set_tags(&self, sandbox: &SandboxId, expected: u64, tags: &Tags) -> Result<u64>;
 
     /// Returns the living sandboxes that can be reached, oldest first.
@@ -176,14 +176,14 @@ pub trait Attachable: Backend {
     /// Returns all there is to know about a sandbox.
     ///
     /// # Errors
-    /// [`ErrorKind::SandboxLost`](crate::ErrorKind::SandboxLost), also for one that never was.
+    /// [`ErrorKind::SandboxLost`], also for one that never was.
     async fn inspect(&self, sandbox: &SandboxId) -> Result<Inspection>;
 
     /// Lets the sandbox live for `lifetime` from now on, longer or shorter than before; `None` gives it its first lifetime again.
     /// Returns what it has now.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a sandbox without lifetime and none given.
+    /// [`ErrorKind::InvalidArgument`] for a sandbox without lifetime and none given.
     async fn renew(&self, sandbox: &SandboxId, lifetime: Option<Duration>) -> Result<Duration>;
 
     /// Removes what is left of sandboxes that are gone, once it is proved to be this user's and nobody's any more; with
@@ -198,7 +198,7 @@ pub trait Attachable: Backend {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where no record is kept, as the provided one says;
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a place that is none of this backend's.
+    /// [`ErrorKind::InvalidArgument`] for a place that is none of this backend's.
     async fn events(&self, _from: &EventsFrom) -> Result<Events> {
         let message = "this backend keeps no record of what happens to its sandboxes";
         Err(Error::new(ErrorKind::Unsupported, self.name(), "read the audit record", message))
