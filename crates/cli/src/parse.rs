@@ -114,6 +114,11 @@ pub(crate) fn handle(text: &str) -> Result<Handle, String> {
     })
 }
 
+/// Parses a handle where a program may have been meant.
+pub(crate) fn shell_handle(text: &str) -> Result<Handle, String> {
+    handle(text).map_err(|why| format!("{why}; a program goes behind `--`: `ringfence shell -- CMD...`"))
+}
+
 /// Of what a log is wanted: the form of the argument tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Logged {

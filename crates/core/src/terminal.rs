@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::command::{Ending, Invocation};
 use crate::env::EnvMap;
 use crate::error::Result;
+use crate::file::GuestPath;
 
 /// The size of a terminal in character cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct TerminalRequest {
     pub invocation: Option<Invocation>,
     /// The size at the start.
     pub size: TerminalSize,
+    /// Working directory; the sandbox's own if absent.
+    pub workdir: Option<GuestPath>,
     /// Variables on top of the spec's, such as `TERM`.
     pub env: EnvMap,
 }

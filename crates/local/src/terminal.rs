@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ringfence_core::{
-    Ending, Error, ErrorKind, Invocation, Result, Terminal, TerminalControl, TerminalRequest, TerminalSize,
-    claim,
+    Ending, Error, ErrorKind, GuestPath, Invocation, Result, Terminal, TerminalControl, TerminalRequest,
+    TerminalSize, claim,
 };
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -21,7 +21,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 use crate::SCHEME;
 use crate::access::Access;
 use crate::error::{lost, unexpected};
-use crate::run::{Struck, run_request};
+use crate::run::{Struck, run_request, shown_workdir, workdir_failed};
 use crate::transport::{Channel, watch_nonblocking};
 use crate::wire::{AgentRequest, NotStarted, Reply};
 
@@ -34,13 +34,14 @@ const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) async fn open(sandbox: &Access, request: TerminalRequest) -> Result<Terminal> {
     let shell = || Invocation::Program(vec![sandbox.shell.as_bytes().to_vec(), b"-i".to_vec()]);
     let invocation = request.invocation.unwrap_or_else(shell);
-    let mut run = run_request(OPERATION, sandbox, &invocation, &request.env, b"")?;
+    let workdir = request.workdir.as_ref().map(GuestPath::as_bytes).unwrap_or_default();
+    let mut run = run_request(OPERATION, sandbox, &invocation, &request.env, workdir)?;
     run.terminal = Some((u32::from(request.size.rows), u32::from(request.size.columns)));
     let request_inside = Arc::clone(&sandbox.requests).read_owned().await;
     let limits = Struck::so_far(sandbox);
-    let request = AgentRequest::Run(run);
+    let asked_inside = AgentRequest::Run(run);
     let asking = async {
-        let channel = sandbox.ask(OPERATION, request, &[]).await?;
+        let channel = sandbox.ask(OPERATION, asked_inside, &[]).await?;
         let reply = channel.receive::<Reply>().await;
         Ok::<_, Error>((channel, reply))
     };
@@ -78,6 +79,7 @@ pub(crate) async fn open(sandbox: &Access, request: TerminalRequest) -> Result<T
         output: Box::new(Master(watched(output, Interest::READABLE)?)),
         control: Arc::new(Control {
             sandbox: sandbox.clone(),
+            workdir: shown_workdir(request.workdir.as_ref()),
             channel,
             master,
             limits,
@@ -89,6 +91,7 @@ pub(crate) async fn open(sandbox: &Access, request: TerminalRequest) -> Result<T
 #[derive(Debug)]
 struct Control {
     sandbox: Access,
+    workdir: String,
     /// Its closing ends the command.
     channel: Channel,
     master: OwnedFd,
@@ -115,6 +118,9 @@ impl TerminalControl for Control {
             }
             Ok(Some((Reply::NotStarted(NotStarted::NotFound, _), _))) => Ok(Ending::Exited(127)),
             Ok(Some((Reply::NotStarted(NotStarted::Exec, _), _))) => Ok(Ending::Exited(126)),
+            Ok(Some((Reply::NotStarted(NotStarted::Workdir, errno), _))) => {
+                Err(workdir_failed(OPERATION, &self.workdir, io::Error::from_raw_os_error(errno)))
+            }
             Ok(Some((Reply::NotStarted(_, errno), _))) => {
                 Err(unexpected(OPERATION, "start it", io::Error::from_raw_os_error(errno)))
             }

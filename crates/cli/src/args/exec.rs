@@ -35,6 +35,10 @@ pub(crate) struct ExecArgs {
     /// End the command after this time: seconds, or 30s, 2m, "1h 30m" [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse::timeout, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Timeout>,
+    /// Give the command a terminal, as `ringfence shell` does: for programs that people type to. Then the time is limited
+    /// only where --timeout is given
+    #[arg(short, long, conflicts_with_all = ["json", "output_limit"])]
+    pub(crate) tty: bool,
     /// Print one JSON object at the end instead of the streams
     #[arg(long)]
     pub(crate) json: bool,

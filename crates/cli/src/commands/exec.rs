@@ -3,10 +3,12 @@
 use std::os::unix::ffi::OsStringExt;
 use std::time::Instant;
 
-use ringfence::Registry;
+use ringfence::{Invocation, Registry};
 
 use crate::args::{ExecArgs, SpecArgs};
-use crate::commands::foreground::{self, Job, Place};
+use crate::commands::foreground::{self, Job};
+use crate::commands::place::Place;
+use crate::commands::terminal;
 use crate::environment::Environment;
 use crate::failure::Result;
 use crate::settings::{self, RunFlags, Settings};
@@ -18,11 +20,25 @@ pub(crate) fn run(args: ExecArgs, environment: &Environment, started: Instant) -
     let run_flags = RunFlags { timeout: args.timeout, output_limit: args.output_limit, pool: None };
     let settings = Settings::load(&spec, run_flags, environment)?;
     let program = foreground::program(args.command.into_iter().map(OsStringExt::into_vec).collect())?;
+    let backend = Registry::new(settings.backend_settings()?).open_for(&args.handle)?;
+    let env = settings::variables(args.env)?;
+    if args.tty {
+        terminal::needs_terminal("exec -t", "without -t, standard input and output can be anything")?;
+        let job = terminal::Job {
+            backend,
+            place: Place::Standing(args.handle),
+            invocation: Some(Invocation::Program(program)),
+            workdir: args.workdir,
+            env,
+            timeout: args.timeout.map(|_| settings.timeout()).transpose()?,
+        };
+        return terminal::run(job, environment);
+    }
     foreground::run(Job {
-        backend: Registry::new(settings.backend_settings()?).open_for(&args.handle)?,
+        backend,
         program,
         workdir: args.workdir,
-        env: settings::variables(args.env)?,
+        env,
         timeout: settings.timeout()?,
         output_limit: foreground::output_limit(&settings, args.json)?,
         json: args.json,

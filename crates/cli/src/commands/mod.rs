@@ -12,21 +12,24 @@ pub(crate) mod foreground;
 pub(crate) mod inspect;
 pub(crate) mod logs;
 pub(crate) mod mcp;
+pub(crate) mod place;
 pub(crate) mod prune;
 pub(crate) mod ps;
 pub(crate) mod renew;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod shell;
+pub(crate) mod terminal;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ringfence::{Ending, ErrorKind, SandboxSpec};
+use ringfence::{Ending, ErrorKind, SandboxSpec, Timeout};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::console::{self, is_unprintable};
 use crate::exit;
 use crate::failure::{Failure, Result};
+use crate::settings::{Source, Sourced};
 
 /// What the runtime, a launcher and a command with its streams have open; the runtime panics where its own do not fit.
 const OPEN_FILES: u64 = 32;
@@ -110,5 +113,14 @@ fn ending_notice(ending: Ending, spec: Option<&SandboxSpec>, what: &str) -> Opti
         Ending::TimedOut => Some(format!("{what} timed out")),
         Ending::Unknown => Some(format!("it is not known how {what} ended")),
         _ => None,
+    }
+}
+
+/// Says that the timeout passed, and whose it is where nobody asked for one.
+fn timeout_notice(timeout: &Sourced<Timeout>, applied: Option<Duration>) -> String {
+    let shown = humantime::format_duration(applied.unwrap_or(timeout.value.get()));
+    match timeout.origin.source {
+        Source::Default => format!("timed out after {shown}, which applies where no --timeout is given"),
+        _ => format!("timed out after {shown}"),
     }
 }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use ringfence::{EnvMap, Registry};
 
 use crate::args::RunArgs;
-use crate::commands::foreground::{self, Fresh, Job, Place};
+use crate::commands::foreground::{self, Job};
+use crate::commands::place::{Fresh, Place};
 use crate::environment::Environment;
 use crate::failure::Result;
 use crate::inputs;

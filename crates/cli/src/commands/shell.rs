@@ -1,232 +1,40 @@
-//! `ringfence shell`: a terminal in a sandbox that ends with it.
+//! `ringfence shell`: a terminal in a sandbox that ends with it, or in one that stays.
 
 use std::os::unix::ffi::OsStringExt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use ringfence::{
-    Backend, Ending, EnvMap, ErrorKind, Invocation, OutputObserver, Registry, SandboxId, StreamName,
-    Terminal, TerminalRequest, TerminalSize,
-};
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::io::AsyncReadExt;
+use ringfence::{Backend, EnvMap, Invocation, Registry};
 
-use crate::args::ShellArgs;
-use crate::commands::{ending_notice, failure_to_start, runtime};
-use crate::console::{self, READER_GRACE};
+use crate::args::{ShellArgs, SpecArgs};
+use crate::commands::place::{Fresh, Place};
+use crate::commands::terminal::{self, Job};
 use crate::environment::Environment;
-use crate::exit;
-use crate::failure::{Failure, Result};
-use crate::loss::Loss;
+use crate::failure::Result;
+use crate::reached::backend_of;
 use crate::settings::{RunFlags, Settings};
-use crate::signals::{Interrupt, Resizes, Signals};
-use crate::stdin::StdinReader;
-use crate::streamer::Streamer;
-
-/// Takes back what a program may have asked of the terminal and not undone: other screen, hidden cursor, mouse reports, bracketed
-/// paste, keypad and cursor key modes, colours. Each is without effect where nothing was changed.
-const RESET: &[u8] =
-    b"\x1b[?1047l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m";
-/// What is read from the sandbox's terminal at once.
-const CHUNK_BYTES: usize = 16 << 10;
-/// How long output is still shown after the end of the shell, where something in the background keeps the terminal open. What
-/// the shell itself wrote is there by then.
-const DRAIN_GRACE: Duration = Duration::from_millis(100);
 
 /// Opens the shell and returns the exit status.
 pub(crate) fn run(args: ShellArgs, environment: &Environment) -> Result<u8> {
-    let settings = Settings::load(&args.spec, RunFlags::default(), environment)?;
+    let (backend, place) = match args.handle {
+        Some(handle) => {
+            let instead = format!("ringfence exec {handle} -- sh, which reads its commands from a pipe");
+            terminal::needs_terminal("shell", &instead)?;
+            (backend_of(&handle, environment)?, Place::Standing(handle))
+        }
+        None => fresh(&args.spec, environment)?,
+    };
+    let program: Vec<Vec<u8>> = args.command.into_iter().map(OsStringExt::into_vec).collect();
+    let invocation = (!program.is_empty()).then_some(Invocation::Program(program));
+    let job = Job { backend, place, invocation, workdir: None, env: EnvMap::default(), timeout: None };
+    terminal::run(job, environment)
+}
+
+/// Decides on a sandbox of its own.
+fn fresh(args: &SpecArgs, environment: &Environment) -> Result<(Arc<dyn Backend>, Place)> {
+    let settings = Settings::load(args, RunFlags::default(), environment)?;
     let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
-    if !isatty(rustix::stdio::stdin()) || !isatty(rustix::stdio::stdout()) {
-        return Err(Failure::new("shell needs a terminal on standard input and standard output")
-            .hint("ringfence run -- sh, which reads its commands from a pipe"));
-    }
+    terminal::needs_terminal("shell", "ringfence run -- sh, which reads its commands from a pipe")?;
     let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;
     backend.judge(&spec).map_err(|error| settings.explain(error))?;
-    let program: Vec<Vec<u8>> = args.command.into_iter().map(OsStringExt::into_vec).collect();
-    let request = TerminalRequest {
-        invocation: (!program.is_empty()).then_some(Invocation::Program(program)),
-        size: size(),
-        env: EnvMap::new(environment.term.iter().map(|term| ("TERM", term.as_str())))?,
-    };
-    let runtime = runtime()?;
-    let result = runtime.block_on(async {
-        let signals = Signals::new()?;
-        let mut interrupt = None;
-        let clock = Instant::now();
-        let created = match signals.shield(&mut interrupt, backend.create(&spec)).await {
-            Some(Ok(created)) => created,
-            Some(Err(error)) if interrupt.is_none() => return Err(settings.explain(error)),
-            _ => return Ok(interrupt.map_or(exit::OURS, Interrupt::status)),
-        };
-        let ended = match interrupt {
-            Some(signal) => Ok(Ended::Ours(signal.status())),
-            None => interact(&*backend, &created.id, request.clone(), &signals, &mut interrupt).await,
-        };
-        let outlived = spec.lifetime().filter(|lifetime| clock.elapsed() >= *lifetime);
-        if let Some(Err(error)) = signals.shield(&mut interrupt, backend.destroy(&created.id)).await {
-            console::notice(&format!("the sandbox {} may still exist: {error}", created.id));
-        }
-        match ended {
-            Ok(Ended::Ours(status)) => Ok(status),
-            Ok(Ended::Shell { ending, showed_nothing }) => {
-                let what = if request.invocation.is_some() { "the command" } else { "the shell" };
-                let start = request.invocation.as_ref().filter(|_| showed_nothing);
-                let doubt = start.and_then(|invocation| start_doubt(ending, invocation));
-                if let Some(text) = ending_notice(ending, Some(&spec), what).or(doubt) {
-                    console::notice(&text);
-                }
-                Ok(exit::status_of(ending))
-            }
-            Err(failure) => Err(match outlived.filter(|_| failure.kind() == ErrorKind::SandboxLost.name()) {
-                Some(lifetime) => Loss::Lifetime(Some(lifetime)).explain(failure),
-                None => failure,
-            }),
-        }
-    });
-    runtime.shutdown_background();
-    result
-}
-
-/// How the interaction ended.
-enum Ended {
-    /// By something on our side that has this exit status.
-    Ours(u8),
-    /// With the shell, or the program in its place.
-    Shell { ending: Ending, showed_nothing: bool },
-}
-
-/// Says what two exit statuses mean by which a program that could not be started looks like one that was.
-fn start_doubt(ending: Ending, invocation: &Invocation) -> Option<String> {
-    let (status, why) = match ending {
-        Ending::Exited(status @ 126) => (status, "it cannot be executed"),
-        Ending::Exited(status @ 127) => (status, "it was not found"),
-        _ => return None,
-    };
-    let name = match invocation {
-        Invocation::Program(words) => words.first().map(Vec::as_slice).unwrap_or_default(),
-        Invocation::Shell(text) => text.as_bytes(),
-    };
-    let name = String::from_utf8_lossy(name);
-    Some(format!(
-        "status {status} of {name}, which showed nothing: {why}, unless it ended with this status itself"
-    ))
-}
-
-async fn interact(
-    backend: &dyn Backend,
-    sandbox: &SandboxId,
-    request: TerminalRequest,
-    signals: &Signals,
-    interrupt: &mut Option<Interrupt>,
-) -> Result<Ended> {
-    let resets_screen = request.env.get("TERM").is_some_and(|term| term != "dumb");
-    let resizes = Resizes::new()?;
-    let Terminal { mut input, mut output, control } =
-        backend.open_terminal(sandbox, request).await.map_err(failure_to_start)?;
-    let streamer = Arc::new(Streamer::new(None));
-    let showed_nothing = AtomicBool::new(true);
-    let raw = RawMode::enter(resets_screen)?;
-    let typed = async {
-        let mut stdin = StdinReader::default();
-        // What cannot be typed any more is of no use to anybody; the end shows on the other side.
-        tokio::io::copy(&mut stdin, &mut input).await.ok();
-        std::future::pending::<()>().await;
-    };
-    let resized = async {
-        loop {
-            resizes.next().await;
-            if control.resize(size()).is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    let shown = async {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let mut offset = 0;
-        while let Ok(count @ 1..) = output.read(&mut chunk).await {
-            showed_nothing.store(false, Ordering::Relaxed);
-            streamer.output(StreamName::Stdout, offset, &chunk[..count]);
-            offset += count as u64;
-        }
-    };
-    // The end of the output is not the end of the shell: whatever it left in the background holds the terminal open.
-    let ended = async {
-        let mut shown = pin!(shown);
-        let mut end = pin!(control.wait());
-        tokio::select! {
-            biased;
-            ending = &mut end => {
-                tokio::time::timeout(DRAIN_GRACE, shown).await.ok();
-                ending
-            }
-            () = &mut shown => end.await,
-        }
-    };
-    let result = tokio::select! {
-        biased;
-        signal = signals.next() => {
-            *interrupt = Some(signal);
-            Ok(Ended::Ours(signal.status()))
-        }
-        result = streamer.broken() => result.map(Ended::Ours),
-        ending = ended => match ending {
-            Ok(ending) => Ok(Ended::Shell { ending, showed_nothing: showed_nothing.load(Ordering::Relaxed) }),
-            Err(error) => Err(failure_to_start(error)),
-        },
-        () = typed => Ok(Ended::Ours(exit::OURS)),
-        () = resized => Ok(Ended::Ours(exit::OURS)),
-    };
-    drop(raw);
-    result
-}
-
-fn size() -> TerminalSize {
-    match tcgetwinsize(rustix::stdio::stdout()) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
-            TerminalSize { rows: size.ws_row, columns: size.ws_col }
-        }
-        _ => TerminalSize { rows: 24, columns: 80 },
-    }
-}
-
-/// The terminal passes every key on while this lives, and is as it was afterwards, also after a panic.
-struct RawMode {
-    saved: Termios,
-    resets_screen: bool,
-}
-
-impl RawMode {
-    fn enter(resets_screen: bool) -> Result<Self> {
-        let fault = |error: rustix::io::Errno| Failure::new(format!("set up the terminal: {error}"));
-        let saved = tcgetattr(rustix::stdio::stdin()).map_err(fault)?;
-        let mut raw = saved.clone();
-        raw.make_raw();
-        let for_panic = saved.clone();
-        let hook = std::panic::take_hook();
-        // A release build aborts on panic and drops nothing.
-        std::panic::set_hook(Box::new(move |info| {
-            restore(&for_panic);
-            hook(info);
-        }));
-        tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw).map_err(fault)?;
-        Ok(Self { saved, resets_screen })
-    }
-}
-
-impl Drop for RawMode {
-    fn drop(&mut self) {
-        restore(&self.saved);
-        if self.resets_screen && console::stdout(RESET, Instant::now().checked_add(READER_GRACE)).is_err() {
-            // The terminal is gone, and with it what was to be restored.
-        }
-    }
-}
-
-fn restore(saved: &Termios) {
-    if tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, saved).is_err() {
-        // The terminal is gone.
-    }
+    Ok((backend, Place::Fresh(Box::new(Fresh { settings, spec, inputs: Vec::new() }))))
 }

@@ -7,6 +7,7 @@ mod files;
 mod inputs;
 mod kept;
 mod kept_ends;
+mod kept_terminal;
 mod kept_users;
 mod logs;
 mod mcp;

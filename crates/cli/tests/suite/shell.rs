@@ -14,8 +14,8 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use super::driver::{Call, Running, assert_nothing_left, marker, wait_for_sleeps};
 
 /// A terminal with the program on it.
-struct Session {
-    running: Running,
+pub(super) struct Session {
+    pub(super) running: Running,
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
     /// Our own end of what the program sees, to look at its modes.
@@ -24,6 +24,10 @@ struct Session {
 
 impl Session {
     fn start(args: &[&str]) -> Self {
+        Self::of(Call::new([&["shell"], args].concat()))
+    }
+
+    pub(super) fn of(call: Call) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -32,7 +36,7 @@ impl Session {
         let slave = rustix::fs::open(path.as_c_str(), flags, rustix::fs::Mode::empty()).unwrap();
         resize(&slave, 30, 90);
         let end = || Stdio::from(slave.try_clone().unwrap());
-        let running = Call::new([&["shell"], args].concat())
+        let running = call
             .env("TERM", "xterm")
             .with(|command| {
                 command.stdin(end()).stdout(end()).stderr(end());
@@ -50,17 +54,17 @@ impl Session {
         Self { running, keyboard: File::from(master), screen, slave }
     }
 
-    fn type_line(&mut self, text: &str) {
+    pub(super) fn type_line(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
         self.keyboard.write_all(b"\r").unwrap();
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
     }
 
     #[track_caller]
-    fn wait_for(&self, needle: &str) {
+    pub(super) fn wait_for(&self, needle: &str) {
         let started = Instant::now();
         while !self.text().contains(needle) {
             assert!(started.elapsed() < Duration::from_secs(20), "{needle:?} is not on {:?}", self.text());
@@ -70,7 +74,7 @@ impl Session {
 
     /// Waits until the shell has asked for the next line.
     #[track_caller]
-    fn wait_for_prompt_after(&self, needle: &str) {
+    pub(super) fn wait_for_prompt_after(&self, needle: &str) {
         let started = Instant::now();
         while !self.text().rsplit(needle).next().unwrap().contains("$ ") {
             assert!(started.elapsed() < Duration::from_secs(20), "no prompt on {:?}", self.text());
@@ -78,13 +82,13 @@ impl Session {
         }
     }
 
-    fn is_raw(&self) -> bool {
+    pub(super) fn is_raw(&self) -> bool {
         !tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
     /// Waits for the end and asserts that the terminal is as it was.
     #[track_caller]
-    fn end(self) -> Option<i32> {
+    pub(super) fn end(self) -> Option<i32> {
         let done = self.running.done();
         let modes = tcgetattr(&self.slave).unwrap();
         assert!(modes.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG));

@@ -176,21 +176,19 @@ fn a_usage_fault_of_run_is_in_the_json_too() {
 
 #[test]
 fn a_command_without_the_dashes_is_told_where_they_go() {
-    let table: [(&[&str], &str, &str); 8] = [
+    let table: [(&[&str], &str, &str); 7] = [
         (&["run", "python3", "script.py"], "python3", "ringfence run -- python3 script.py"),
         (&["run", "--pids", "8", "sh", "-c", "it's"], "sh", r"ringfence run [OPTIONS] -- sh -c 'it'\''s'"),
         (&["run", "--env", "env", "env", "--", "x"], "env", "ringfence run [OPTIONS] -- env -- x"),
         (&["run", "a", "b", "c", "d", "e"], "a", "ringfence run -- a b c d ..."),
         (&["run", "-", "x"], "-", "ringfence run -- - x"),
-        (&["shell", "python3"], "python3", "ringfence shell -- python3"),
         (&["exec", "local:sb-1", "make", "test"], "make", "ringfence exec HANDLE -- make test"),
         (&["exec", "-e", "A=b", "local:sb-1", "ls"], "ls", "ringfence exec [OPTIONS] HANDLE -- ls"),
     ];
     for (args, word, told) in table {
         let usage = match args[0] {
             "run" => "run [OPTIONS] -- <CMD>...",
-            "exec" => "exec [OPTIONS] <HANDLE> -- <CMD>...",
-            _ => "shell [OPTIONS] [-- <CMD>...]",
+            _ => "exec [OPTIONS] <HANDLE> -- <CMD>...",
         };
         let stderr = format!(
             "error: unexpected argument '{word}' found\n\n  \
@@ -199,6 +197,22 @@ fn a_command_without_the_dashes_is_told_where_they_go() {
         );
         Call::new(args).done().assert(125, "", &stderr);
     }
+}
+
+#[test]
+fn a_program_where_a_handle_is_due_is_told_where_it_goes() {
+    let done = Call::new(["shell", "python3"]).done();
+    assert_eq!((done.status, done.out()), (Some(125), ""));
+    let told = "a program goes behind `--`: `ringfence shell -- CMD...`";
+    assert!(done.stderr.lines().next().unwrap().ends_with(told), "{}", done.stderr);
+    // What a sandbox that is there guarantees was said when it was made.
+    for flag in [&["--memory", "1GiB"][..], &["--env", "A=b"], &["--open-network"], &["--backend", "local"]] {
+        let done = Call::new([&["shell"], flag, &["local:sb-1"]].concat()).done();
+        assert_eq!((done.status, done.out()), (Some(125), ""));
+        assert!(done.stderr.contains("cannot be used with"), "{flag:?}: {}", done.stderr);
+    }
+    let done = Call::new(["exec", "-t", "--json", "local:sb-1", "--", "true"]).done();
+    assert!(done.status == Some(125) && done.stderr.contains("cannot be used with"), "{done:?}");
 }
 
 #[test]
@@ -218,7 +232,7 @@ fn an_unknown_flag_is_not_advised_to_go_behind_the_dashes() {
         let usage = match (args[0], word) {
             (_, "--mem") => "run --memory <SIZE> -- <CMD>...",
             ("run", _) => "run [OPTIONS] -- <CMD>...",
-            _ => "shell [OPTIONS] [-- <CMD>...]",
+            _ => "shell [OPTIONS] [HANDLE] [-- <CMD>...]",
         };
         let stderr = format!(
             "error: unexpected argument '{word}' found\n\n  tip: {told}\n\n\

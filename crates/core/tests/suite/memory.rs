@@ -284,7 +284,7 @@ async fn a_terminal_that_is_not_claimed_is_unsupported() {
     let backend = RecordingBackend::new();
     let sandbox = sandbox(&backend).await;
     let size = TerminalSize { rows: 24, columns: 80 };
-    let request = TerminalRequest { invocation: None, size, env: Default::default() };
+    let request = TerminalRequest { invocation: None, size, workdir: None, env: Default::default() };
     let error = backend.open_terminal(&sandbox, request).await.expect_err("unsupported");
     assert_eq!((error.kind(), error.is_terminal()), (&ErrorKind::Unsupported, true));
 }

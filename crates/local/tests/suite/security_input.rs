@@ -222,6 +222,7 @@ async fn s_11_tiocsti_is_refused_whatever_the_high_bits() {
             arguments.iter().map(|text| text.as_bytes().to_vec()).collect(),
         )),
         size: TerminalSize { rows: 24, columns: 80 },
+        workdir: None,
         env: EnvMap::default(),
     };
     let mut terminal = sandbox.backend.open_terminal(&sandbox.id, request).await.unwrap();
@@ -257,6 +258,7 @@ async fn s_51_signals_of_a_terminal_stay_on_it() {
     let request = TerminalRequest {
         invocation: None,
         size: TerminalSize { rows: 24, columns: 80 },
+        workdir: None,
         env: EnvMap::new([("TERM", "dumb"), ("PS1", "> ")]).unwrap(),
     };
     let mut terminal = sandbox.backend.open_terminal(&sandbox.id, request).await.unwrap();

@@ -4,8 +4,9 @@ use ringfence::{Captured, CommandResult, Ending, StreamName};
 use serde_json::{Value, json};
 
 use super::tail::Tail;
-use super::{Job, Place, Sandbox, Timings};
+use super::{Job, Timings};
 use crate::base64::text_or_base64;
+use crate::commands::place::{Place, Sandbox};
 use crate::failure::Failure;
 
 /// The version of the form.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use ringfence::{CommandResult, DEFAULT_SCHEME, Ending};
 
-use super::{Job, Place};
+use super::Job;
+use crate::commands::place::Place;
 use crate::environment::Environment;
 use crate::exit;
 

@@ -8,21 +8,21 @@ mod tail;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence::toolset::Input;
 use ringfence::{
-    Backend, CommandRequest, CommandResult, Ending, EnforcementStatement, EnvMap, Error, ErrorKind,
-    GuestPath, Handle, Invocation, OutputLimit, SandboxId, SandboxSpec, Timeout,
+    Backend, CommandRequest, CommandResult, Ending, EnvMap, Error, ErrorKind, GuestPath, Invocation,
+    OutputLimit, SandboxId, SandboxSpec, Timeout,
 };
 
 use self::tail::Tail;
-use crate::commands::{ending_notice, failure_to_start, print_json, runtime};
+use crate::commands::place::{Entered, Lookout, Place, Sandbox};
+use crate::commands::{ending_notice, failure_to_start, print_json, runtime, timeout_notice};
 use crate::console::{self, READER_GRACE};
 use crate::exit;
 use crate::failure::{Failure, Result};
 use crate::inputs;
-use crate::loss::{Loss, Watch};
+use crate::loss::Loss;
 use crate::reached;
-use crate::settings::{Settings, Source, Sourced};
+use crate::settings::{Settings, Sourced};
 use crate::signals::{Interrupt, Signals};
 use crate::stdin;
 use crate::streamer::Streamer;
@@ -38,28 +38,6 @@ pub(crate) struct Job {
     pub(crate) output_limit: OutputLimit,
     pub(crate) json: bool,
     pub(crate) started: Instant,
-}
-
-/// Where the command runs.
-pub(crate) enum Place {
-    /// In a sandbox that is made for it and destroyed behind it.
-    Fresh(Box<Fresh>),
-    /// In one that is there, and stays.
-    Standing(Handle),
-}
-
-/// A sandbox to be made.
-pub(crate) struct Fresh {
-    pub(crate) settings: Settings,
-    pub(crate) spec: SandboxSpec,
-    pub(crate) inputs: Vec<Input>,
-}
-
-/// The sandbox as it was found or made.
-struct Sandbox {
-    id: SandboxId,
-    /// Of one that was made.
-    statement: Option<EnforcementStatement>,
 }
 
 /// What happened in the sandbox.
@@ -134,26 +112,14 @@ async fn execute(job: Job) -> Result<u8> {
     let mut interrupt = None;
 
     let clock = Instant::now();
-    let sandbox = match &job.place {
-        Place::Standing(handle) => Sandbox { id: handle.sandbox().clone(), statement: None },
-        Place::Fresh(fresh) => {
-            let created = signals.shield(&mut interrupt, job.backend.create(&fresh.spec)).await;
-            match (created, interrupt) {
-                (Some(Ok(created)), _) => Sandbox { id: created.id, statement: Some(created.statement) },
-                (None | Some(Err(_)), Some(signal)) => return ended_early(&job, signal.status()),
-                (Some(Err(error)), None) => return Err(fresh.settings.explain(error)),
-                // Only a signal abandons it.
-                (None, None) => return Ok(exit::OURS),
-            }
-        }
+    let sandbox = match job.place.enter(&*job.backend, &signals, &mut interrupt).await? {
+        Entered::Sandbox(sandbox) => sandbox,
+        Entered::Interrupted(status) => return ended_early(&job, status),
     };
     timings.create = clock.elapsed();
 
     let clock = Instant::now();
-    let watch = match &job.place {
-        Place::Standing(handle) => Some(Watch::begin(&*job.backend, handle.sandbox()).await),
-        Place::Fresh(_) => None,
-    };
+    let lookout = job.place.watch(&*job.backend).await;
     let mut seen = None;
     let outcome = match interrupt {
         Some(_) => Outcome::Interrupted,
@@ -162,13 +128,9 @@ async fn execute(job: Job) -> Result<u8> {
     timings.run = clock.elapsed();
 
     let clock = Instant::now();
-    if let Place::Fresh(_) = &job.place
-        && let Some(Err(error)) = signals.shield(&mut interrupt, job.backend.destroy(&sandbox.id)).await
-    {
-        console::notice(&format!("the sandbox {} may still exist: {error}", sandbox.id));
-    }
+    job.place.leave(&*job.backend, &sandbox.id, &signals, &mut interrupt).await;
     timings.destroy = clock.elapsed();
-    let known = known_of(&job, watch, &outcome, timings).await;
+    let known = known_of(&job, lookout, &outcome, timings).await;
     report(&job, Finished { sandbox, outcome, interrupt, seen, timings, known })
 }
 
@@ -259,37 +221,27 @@ struct Known {
 }
 
 /// Finds out what the end of the command does not say itself.
-async fn known_of(job: &Job, watch: Option<Watch<'_>>, outcome: &Outcome, timings: Timings) -> Known {
-    let (failed, lost, limited) = match outcome {
+async fn known_of(job: &Job, lookout: Lookout<'_>, outcome: &Outcome, timings: Timings) -> Known {
+    let lived = timings.create + timings.run;
+    let result = match outcome {
         Outcome::Failed(failure) => {
             let lost = failure.kind() == ErrorKind::SandboxLost.name();
-            (true, lost, false)
+            let loss = if lost { Some(lookout.loss(lived, false).await) } else { None };
+            return Known { loss, spec: None };
         }
-        Outcome::Ended(result) => {
-            let limited = matches!(result.ending, Ending::MemoryExceeded | Ending::PidsExceeded);
-            (false, result.sandbox_lost, limited)
-        }
+        Outcome::Ended(result) => result,
         Outcome::Interrupted | Outcome::Broken(_) => return Known::default(),
     };
-    match (&job.place, watch) {
-        (Place::Fresh(fresh), _) => {
-            let outlived = fresh.spec.lifetime().filter(|lifetime| timings.create + timings.run >= *lifetime);
-            let loss = outlived.map_or(Loss::Unknown, |lifetime| Loss::Lifetime(Some(lifetime)));
-            Known { loss: lost.then_some(loss), spec: Some(fresh.spec.clone()) }
+    let loss = if result.sandbox_lost { Some(lookout.loss(lived, true).await) } else { None };
+    let limited = matches!(result.ending, Ending::MemoryExceeded | Ending::PidsExceeded);
+    let spec = match (&job.place, job.backend.attachable()) {
+        (Place::Fresh(fresh), _) => Some(fresh.spec.clone()),
+        (Place::Standing(handle), Some(attachable)) if limited => {
+            attachable.inspect(handle.sandbox()).await.ok().map(|found| found.spec)
         }
-        (Place::Standing(_), Some(watch)) if lost => {
-            let loss = if failed { watch.reason_so_far().await } else { watch.reason().await };
-            Known { loss: Some(loss), spec: None }
-        }
-        (Place::Standing(handle), _) => {
-            let attachable = job.backend.attachable().filter(|_| limited);
-            let found = match attachable {
-                Some(attachable) => attachable.inspect(handle.sandbox()).await.ok(),
-                None => None,
-            };
-            Known { loss: None, spec: found.map(|found| found.spec) }
-        }
-    }
+        (Place::Standing(_), _) => None,
+    };
+    Known { loss, spec }
 }
 
 fn report(job: &Job, finished: Finished) -> Result<u8> {
@@ -325,7 +277,7 @@ fn report(job: &Job, finished: Finished) -> Result<u8> {
     };
     let notice = match (loss, result.ending) {
         (Some(loss @ Loss::Lifetime(_)), _) => Some(loss.text()),
-        (_, Ending::TimedOut) => Some(timeout_notice(job, &result)),
+        (_, Ending::TimedOut) => Some(timeout_notice(&job.timeout, result.applied_timeout)),
         (Some(loss), ending) => match ending_notice(ending, spec.as_ref(), "the command") {
             Some(text) if ending == Ending::Unknown => Some(format!("{text}: {}", loss.text())),
             None => Some(loss.text()),
@@ -357,13 +309,4 @@ fn report(job: &Job, finished: Finished) -> Result<u8> {
 /// Returns the status of a run that a signal ended before the command was started; in JSON it is an object of its own.
 fn ended_early(job: &Job, status: u8) -> Result<u8> {
     if job.json { print_json(&json::interrupted(status), status, grace()) } else { Ok(status) }
-}
-
-/// Says that the timeout passed, and whose it is where nobody asked for one.
-fn timeout_notice(job: &Job, result: &CommandResult) -> String {
-    let timeout = humantime::format_duration(result.applied_timeout.unwrap_or(job.timeout.value.get()));
-    match job.timeout.origin.source {
-        Source::Default => format!("timed out after {timeout}, which applies where no --timeout is given"),
-        _ => format!("timed out after {timeout}"),
-    }
 }
