@@ -85,7 +85,10 @@ pub(crate) fn become_sandbox(
     match prepare(request, link.as_fd(), may_drop_groups, seed.has_template) {
         Ok(Some(ready)) => {
             let reply = CreateReply::Ready { landlock_abi: ready.landlock_abi };
-            match transport::reply(socket.as_fd(), &reply, &[]) {
+            // Of this process, so that who made it can end it without asking anybody.
+            let told = process::pidfd_open(process::getpid())
+                .and_then(|first| transport::reply(socket.as_fd(), &reply, &[first.as_fd()]));
+            match told {
                 Ok(()) => {
                     let place = agent::Place {
                         workdir: ready.workdir,

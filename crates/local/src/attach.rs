@@ -56,6 +56,7 @@ impl LocalBackend {
         let sandbox = Arc::new(Sandbox {
             id: name.clone(),
             link,
+            first: None,
             agent,
             environment: view::environment(&note.spec, note.shell),
             shell: note.shell.as_str(),

@@ -76,15 +76,17 @@ impl LocalBackend {
             Reach::Private => None,
             Reach::Listed | Reach::Kept => Some(self.prepare_listing()?),
         };
-        let Provisioned { landlock_abi, launcher, agent, cgroup } =
+        let Provisioned { landlock_abi, first, launcher, agent, cgroup } =
             self.provision(&wanted, &name, listing.as_ref()).await?;
         let Wanted { spec, reach, .. } = wanted;
         let shell = self.shell();
         let limits = read_back(&cgroup);
         let audit = listing.as_ref().map(|listing| Audit::of(listing.directory.path()));
+        let alone = listing.is_none() && cgroup.directories().is_empty();
         let sandbox = Arc::new(Sandbox {
             id: id.clone(),
             link: Link::Own(launcher),
+            first: alone.then_some(first),
             agent,
             environment: view::environment(&spec, shell),
             shell: shell.as_str(),
@@ -215,12 +217,8 @@ impl LocalBackend {
             drop(theirs);
             match sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok(()) => {
-                    return Ok(Provisioned {
-                        landlock_abi: ready(&agent, &wanted.spec).await?,
-                        launcher,
-                        agent,
-                        cgroup,
-                    });
+                    let (landlock_abi, first) = ready(&agent, &wanted.spec).await?;
+                    return Ok(Provisioned { landlock_abi, first, launcher, agent, cgroup });
                 }
                 Err(error) if is_gone(&error) => self.forget_launcher(&launcher),
                 Err(error) => return Err(unexpected(CREATE, "ask the launcher", error).terminal()),
@@ -235,12 +233,13 @@ impl LocalBackend {
 /// A sandbox that has answered.
 struct Provisioned {
     landlock_abi: u32,
+    first: OwnedFd,
     launcher: Arc<Launcher>,
     agent: OwnedFd,
     cgroup: CgroupPlan,
 }
 
-async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<u32> {
+async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<(u32, OwnedFd)> {
     let copy = agent
         .as_fd()
         .try_clone_to_owned()
@@ -254,7 +253,17 @@ async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<u32> {
         }
     };
     match reply {
-        Some((CreateReply::Ready { landlock_abi }, _)) => Ok(landlock_abi),
+        Some((CreateReply::Ready { landlock_abi }, fds)) => {
+            let first = fds.into_iter().next().ok_or_else(|| {
+                unexpected(
+                    CREATE,
+                    "be given the sandbox's first process",
+                    std::io::ErrorKind::InvalidData.into(),
+                )
+                .terminal()
+            })?;
+            Ok((landlock_abi, first))
+        }
         // Its first process met the limit, and was gone at some step that the launcher then could not do.
         None | Some((CreateReply::Failed { .. }, _))
             if spec.limits().memory.is_some_and(|memory| memory.get() < LEAST_MEMORY_BYTES) =>

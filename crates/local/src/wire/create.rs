@@ -289,7 +289,7 @@ impl Message for CreateRequest {
 /// What comes back on the agent's socket after a create, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CreateReply {
-    /// The sandbox takes requests.
+    /// The sandbox takes requests. Descriptor: its first process.
     Ready {
         /// Landlock ABI enforced; 0 where the kernel has none.
         landlock_abi: u32,
