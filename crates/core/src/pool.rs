@@ -78,17 +78,20 @@ impl Pool {
     /// Returns an empty pool for `size` sandboxes of `spec`. Does nothing yet (BK-01): see [`Self::fill`].
     ///
     /// # Errors
-    /// What [`Backend::judge`] says of the spec. [`ErrorKind::Refused`] for a spec with an owner: somebody could claim such a sandbox
-    /// before it is handed out. [`ErrorKind::InvalidArgument`] for more than [`MAX_SIZE`].
+    /// What [`Backend::judge`] says of the spec. [`ErrorKind::Refused`] for a spec with an owner or labels: somebody could claim or find such
+    /// a sandbox before it is handed out. [`ErrorKind::InvalidArgument`] for more than [`MAX_SIZE`].
     pub fn new(backend: Arc<dyn Backend>, spec: SandboxSpec, size: NonZeroUsize) -> Result<Self> {
         if size.get() > MAX_SIZE {
             let fault = format!("a pool holds at most {MAX_SIZE} sandboxes, not {size}");
             return Err(Error::invalid("make a pool", fault));
         }
-        if spec.owner().is_some() {
-            let fault = "somebody could claim a sandbox that waits in a pool before it is handed out";
-            return Err(Error::refused(backend.name(), SpecField::Owner, fault)
-                .hint("drop the owner, or create without a pool"));
+        for (field, what) in [(SpecField::Owner, "claim"), (SpecField::Labels, "find and use")] {
+            if spec.asks_for(field) {
+                let fault =
+                    format!("somebody could {what} a sandbox that waits in a pool before it is handed out");
+                return Err(Error::refused(backend.name(), field, fault)
+                    .hint(format!("drop the {field}, or create without a pool")));
+            }
         }
         backend.judge(&spec)?;
         Ok(Self { shelf: Arc::new(Shelf::new(backend, spec, size.get())) })

@@ -210,7 +210,8 @@ impl Agent {
             }
             Ok((Forked::Child, made)) => {
                 let room = Room { shared, may_make, made };
-                work(request, channel, fds, admitted, Job { place, mark, room })
+                let ours = &crew.numbers();
+                work(request, channel, fds, admitted, Job { place, mark, room, ours })
             }
             Err(errno) => {
                 place.ended(mark);
@@ -236,6 +237,8 @@ pub(crate) struct Job<'a> {
     pub(crate) mark: Option<Mark>,
     /// Whether others give way to it.
     pub(crate) room: Room,
+    /// The other processes of ours.
+    pub(crate) ours: &'a [libc::pid_t],
 }
 
 /// What may be done, and has been, where there is no room for another process.
@@ -340,7 +343,7 @@ fn work(
             Some(pipe) => walk::tell(channel.as_fd(), pipe.as_fd(), workdir, &path, max_depth),
             None => process::exit(1),
         },
-        AgentRequest::Look => look::answer(channel.as_fd(), workdir),
+        AgentRequest::Look => look::answer(channel.as_fd(), workdir, job.ours),
     }
     process::exit(0)
 }

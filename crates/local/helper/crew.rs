@@ -42,6 +42,11 @@ impl Crew {
         self.workers.insert(pid, Worker { duty, mark });
     }
 
+    /// Their numbers.
+    pub(crate) fn numbers(&self) -> Vec<libc::pid_t> {
+        self.workers.keys().copied().collect()
+    }
+
     /// Whether what any of them does is of use to anybody: an answer that is waited for, or a background command that runs.
     pub(crate) fn is_needed(&mut self) -> bool {
         let Self { workers, commands } = self;

@@ -17,7 +17,9 @@ use crate::sys::socket::Epoll;
 use crate::sys::{Errno, file, process, socket};
 use crate::template::Templates;
 use crate::transport;
-use crate::wire::{CreateReply, CreateRequest, LauncherRequest, SandboxReply, SandboxRequest, Subject};
+use crate::wire::{
+    CreateReply, CreateRequest, Fenced, LauncherRequest, SandboxReply, SandboxRequest, Subject,
+};
 
 /// All that a sandbox gets but its network, which it makes itself.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -224,7 +226,7 @@ impl Launcher {
 
     fn hear_client(&mut self, number: u64) {
         let Some(connection) = self.connections.get(&number) else { return };
-        match transport::receive::<SandboxRequest>(connection.socket.as_fd()) {
+        match transport::receive::<Fenced<SandboxRequest>>(connection.socket.as_fd()) {
             Ok(Some((request, fds))) => {
                 let sandbox = connection.sandbox;
                 if let Some(answer) = fds.into_iter().next() {
@@ -237,12 +239,17 @@ impl Launcher {
         }
     }
 
-    fn serve_request(&mut self, number: u64, request: SandboxRequest, answer: OwnedFd) {
+    fn serve_request(&mut self, number: u64, request: Fenced<SandboxRequest>, answer: OwnedFd) {
         let Some(sandbox) = self.sandboxes.get_mut(&number) else {
             // Its connections are closed with it, so this is its end just now.
             drop(transport::reply_now(answer.as_fd(), &SandboxReply::Gone, &[]));
             return;
         };
+        let Fenced { fence, request } = request;
+        if !sandbox.admits(fence) {
+            drop(transport::reply_now(answer.as_fd(), &SandboxReply::Fenced, &[]));
+            return;
+        }
         let now = process::now_millis();
         let reply = match request {
             SandboxRequest::Attach => {

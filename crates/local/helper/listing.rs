@@ -33,6 +33,8 @@ pub(crate) struct Listing {
     pub(crate) version: u64,
     /// The tags.
     pub(crate) tags: Vec<u8>,
+    /// The fence of the claim that stands; 0 is nobody's.
+    pub(crate) fence: u64,
 }
 
 impl Listing {
@@ -87,6 +89,7 @@ impl Listing {
                 kept: request.kept,
                 version: 1,
                 tags: request.tags.clone(),
+                fence: 0,
             }),
             Err((step, errno)) => {
                 for left in [begun, socket_name(&name), record_name(&name)] {

@@ -176,6 +176,11 @@ impl Sandbox {
         }
     }
 
+    /// Whether a request under a claim with this fence is of the one that stands; 0 is under none.
+    pub(crate) fn admits(&self, fence: u64) -> bool {
+        fence == 0 || self.listing.as_ref().is_some_and(|listing| listing.fence == fence)
+    }
+
     /// Writes tags if they still have this version. The agent is told of the fence before the writer is told of the success, so
     /// whatever an earlier holder asks from then on is refused (S54).
     pub(crate) fn set_tags(&mut self, expected: u64, fence: u64, tags: Vec<u8>) -> SandboxReply {
@@ -186,6 +191,7 @@ impl Sandbox {
         match transport::tell(self.link.as_fd(), &LinkMessage::Fence(fence), &[]) {
             Ok(()) => {
                 listing.version += 1;
+                listing.fence = fence;
                 listing.tags = tags;
                 SandboxReply::Tagged(listing.version)
             }

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Error, ErrorKind, Fence, Result, claim};
-use serde_json::{Value, json};
+use ringfence_core::{Error, ErrorKind, Fence, Result, SandboxId, claim};
+use serde_json::Value;
 
 use crate::SCHEME;
+use crate::audit;
 use crate::create::whole_millis;
 use crate::error::{lost, unexpected};
 use crate::link::{self, is_gone};
@@ -35,6 +36,14 @@ impl Access {
     /// Puts both together.
     pub(crate) fn new(sandbox: Arc<Sandbox>, fence: Option<Fence>) -> Self {
         Self { sandbox, fence }
+    }
+
+    /// The sandbox as its holder names it.
+    pub(crate) fn named(&self) -> SandboxId {
+        match self.fence {
+            Some(fence) => self.id.clone().fenced(fence),
+            None => self.id.clone(),
+        }
     }
 
     /// Sends a request with a socket of its own and returns our end of that. `fds` follow the socket.
@@ -90,7 +99,7 @@ impl Access {
         lifetime: Option<Duration>,
     ) -> Result<Option<Duration>> {
         let request = SandboxRequest::Renew { lifetime_millis: lifetime.map_or(0, whole_millis) };
-        match self.link.ask(operation, &self.id, request).await?.0 {
+        match self.link.ask(operation, &self.named(), request).await?.0 {
             SandboxReply::Renewed(0) => Ok(None),
             SandboxReply::Renewed(millis) => Ok(Some(Duration::from_millis(millis))),
             other => Err(link::refusal(operation, &self.id, &other)),
@@ -100,19 +109,8 @@ impl Access {
     /// Ends the sandbox and waits until nothing of it is left. Under a claim that is over nothing is ended.
     pub(crate) async fn destroy(&self) -> Result<()> {
         const OPERATION: &str = "destroy the sandbox";
-        if self.fence.is_some() {
-            // The one operation that the agent cannot judge: it would be gone.
-            let channel = match self.ask(OPERATION, AgentRequest::Read { path: b".".to_vec() }, &[]).await {
-                Err(error) if *error.kind() == ErrorKind::SandboxLost => return Ok(()),
-                other => other?,
-            };
-            let answer = channel.receive::<Reply>().await;
-            let answer = answer.map_err(|error| unexpected(OPERATION, "hear from the sandbox", error))?;
-            if let Some((reply, _)) = answer {
-                self.check_fence(OPERATION, &reply)?;
-            }
-        }
-        self.note("destroy", || json!({}));
-        self.sandbox.destroy().await
+        let ended = self.sandbox.end(OPERATION, &self.named()).await;
+        self.note("destroy", || audit::outcome(&ended));
+        ended
     }
 }

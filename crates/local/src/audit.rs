@@ -116,6 +116,14 @@ pub(crate) fn command_result(mut facts: Value, started: Instant, result: &Result
     facts
 }
 
+/// What is written of what either came about or did not.
+pub(crate) fn outcome<T>(result: &Result<T>) -> Value {
+    match result {
+        Ok(_) => json!({}),
+        Err(error) => json!({"error": error.kind().name()}),
+    }
+}
+
 /// What is written of an interactive command.
 pub(crate) fn terminal<T>(facts: Option<Value>, result: &Result<T>) -> Value {
     let mut facts = facts.unwrap_or_else(|| json!({"kind": "interactive shell"}));

@@ -244,9 +244,14 @@ impl Backend for LocalBackend {
 
     async fn destroy(&self, sandbox: &SandboxId) -> Result<()> {
         const OPERATION: &str = "destroy the sandbox";
-        let known = self.sandboxes().remove(sandbox);
+        let known = self.sandboxes().get(sandbox).cloned();
         match known {
-            Some(known) => Access::new(known, sandbox.fence()).destroy().await,
+            Some(known) => {
+                Access::new(known, sandbox.fence()).destroy().await?;
+                // Only now: what is let go of ends, and a claim that is over ends nothing.
+                self.sandboxes().remove(sandbox);
+                Ok(())
+            }
             None => match self.link_to(OPERATION, sandbox).await {
                 Ok(others) => {
                     let answer = others.ask(OPERATION, sandbox, SandboxRequest::Destroy).await?;

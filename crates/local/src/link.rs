@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Error, ErrorKind, Result, SandboxId};
+use ringfence_core::{Error, ErrorKind, Fence, Result, SandboxId, claim};
 use rustix::io::Errno;
 
 use crate::SCHEME;
 use crate::error::{lost, unexpected};
 use crate::launcher::Launcher;
 use crate::transport::{self, Channel};
-use crate::wire::{LauncherRequest, SandboxReply, SandboxRequest};
+use crate::wire::{Fenced, LauncherRequest, SandboxReply, SandboxRequest};
 
 /// How long the launcher may take to answer. It takes microseconds, and longer only to put a large sandbox away.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -36,6 +36,8 @@ impl Link {
     ) -> Result<(SandboxReply, Vec<OwnedFd>)> {
         let (ours, theirs) =
             transport::pair().map_err(|error| unexpected(operation, "create a socket", error))?;
+        // It names whoever asks as well as what is asked about.
+        let request = Fenced { fence: sandbox.fence().map_or(0, Fence::get), request };
         let asked = async {
             match self {
                 Self::Own(launcher) => {
@@ -69,6 +71,7 @@ impl Link {
 pub(crate) fn refusal(operation: &'static str, sandbox: &SandboxId, reply: &SandboxReply) -> Error {
     match reply {
         SandboxReply::Gone | SandboxReply::CgroupLeft => lost(operation, sandbox),
+        SandboxReply::Fenced => claim::lost(SCHEME, operation, sandbox),
         SandboxReply::Failed(errno) if Errno::from_raw_os_error(*errno) == Errno::NOTCONN => Error::new(
             ErrorKind::Unsupported,
             SCHEME,

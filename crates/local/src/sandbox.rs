@@ -80,13 +80,17 @@ impl Sandbox {
 
     /// Ends the sandbox and waits until nothing of it is left.
     pub(crate) async fn destroy(&self) -> Result<()> {
-        const OPERATION: &str = "destroy the sandbox";
+        self.end("destroy the sandbox", &self.id).await
+    }
+
+    /// The same by whoever names it so: under a claim that is over nothing is ended.
+    pub(crate) async fn end(&self, operation: &'static str, named: &SandboxId) -> Result<()> {
         // Where a surrounding filter does not know the call, the launcher has another way.
         if let Some(first) = self.first.as_ref().filter(|first| kill(first)) {
-            return ended(first).await.map_err(|error| unexpected(OPERATION, "wait for its end", error));
+            return ended(first).await.map_err(|error| unexpected(operation, "wait for its end", error));
         }
-        let (answer, _) = self.link.ask(OPERATION, &self.id, SandboxRequest::Destroy).await?;
-        link::destroyed(OPERATION, &self.id, &answer)
+        let (answer, _) = self.link.ask(operation, named, SandboxRequest::Destroy).await?;
+        link::destroyed(operation, named, &answer)
     }
 
     /// Adds a line to the audit record. What was done stays done where it cannot be written down: that is said in the log.

@@ -91,7 +91,8 @@ impl AttachedToolset {
         Ok(Self { inner: Arc::new(Inner { backend, config, bounds }) })
     }
 
-    /// Claims a sandbox and opens a run in it, before a model has spent anything (AT-12). `handle` is the name of the sandbox.
+    /// Claims a sandbox and opens a run in it, before a model has spent anything (AT-12). `handle` is the name of the sandbox,
+    /// with or without that of the backend in front: `sb-0123456789ab`, `local:sb-0123456789ab`.
     ///
     /// The tools are those of the [session](Session::definitions): what the model is told about the sandbox is read now and stays the same
     /// until the session is closed (AT-19). The lease of the claim is renewed in the background of the current runtime meanwhile. A
@@ -103,7 +104,8 @@ impl AttachedToolset {
     pub async fn attach(&self, handle: &str) -> Result<Session> {
         let fault =
             |kind, message: String| Error::new(kind, self.inner.backend.name(), ATTACH, message).terminal();
-        let Some(sandbox) = SandboxId::new(handle) else {
+        let scheme = format!("{}:", self.inner.backend.name());
+        let Some(sandbox) = SandboxId::new(handle.strip_prefix(&scheme).unwrap_or(handle)) else {
             let message = format!("its name is {handle:?}, which is what an unset value is rendered to");
             return Err(fault(ErrorKind::InvalidArgument, message)
                 .hint("pass the name of a sandbox that stands; none is created here"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfence::toolset::Input;
-use ringfence::{Attachable, Backend, Created, Handle, Reach, Registry, SandboxId, SandboxSpec, Timeout};
+use ringfence::{Attachable, Backend, Created, ErrorKind, Handle, Reach, Registry, SandboxId, SandboxSpec, Timeout};
 use serde_json::{Value, json};
 
 use crate::args::CreateArgs;
@@ -144,9 +144,9 @@ async fn gone(attachable: &dyn Attachable, sandbox: &SandboxId) -> Then {
     let mut tick = tokio::time::interval(INTERVAL);
     loop {
         tick.tick().await;
-        match attachable.list().await {
-            Ok(list) if list.iter().any(|info| info.id == *sandbox) => {}
-            Ok(_) => return Then::Gone,
+        match attachable.tags(sandbox).await {
+            Ok(_) => {}
+            Err(error) if *error.kind() == ErrorKind::SandboxLost => return Then::Gone,
             Err(error) => return Then::Ends(Err(error.into())),
         }
     }

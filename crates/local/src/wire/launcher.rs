@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::agent::Fenced;
 use super::codec::{Malformed, Message, Read, Reader, Writer};
 use super::create::CreateRequest;
 
@@ -13,7 +14,7 @@ pub(crate) enum LauncherRequest {
     /// Create a sandbox. The first descriptor is the agent's end of the owner's socket, on which everything is answered.
     Create(Box<CreateRequest>),
     /// Something about the sandbox of this name.
-    About(Vec<u8>, SandboxRequest),
+    About(Vec<u8>, Fenced<SandboxRequest>),
 }
 
 /// What is asked about one sandbox, by its owner or by another process over the sandbox's own socket.
@@ -60,6 +61,8 @@ pub(crate) enum SandboxReply {
     CgroupLeft,
     /// The request failed with this error number.
     Failed(i32),
+    /// The claim under which it was asked is over.
+    Fenced,
 }
 
 /// How a sandbox stands.
@@ -138,7 +141,7 @@ impl Message for LauncherRequest {
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
         match reader.u8()? {
             0 => Ok(Self::Create(Box::new(CreateRequest::get(reader)?))),
-            1 => Ok(Self::About(reader.bytes()?, SandboxRequest::get(reader)?)),
+            1 => Ok(Self::About(reader.bytes()?, Fenced::get(reader)?)),
             _ => Err(Malformed),
         }
     }
@@ -175,6 +178,7 @@ impl Message for SandboxReply {
                 writer.u8(7);
                 writer.u32(errno.cast_unsigned());
             }
+            Self::Fenced => writer.u8(8),
         }
     }
 
@@ -195,6 +199,7 @@ impl Message for SandboxReply {
             5 => Self::Gone,
             6 => Self::CgroupLeft,
             7 => Self::Failed(reader.u32()?.cast_signed()),
+            8 => Self::Fenced,
             _ => return Err(Malformed),
         })
     }

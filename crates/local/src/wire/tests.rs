@@ -123,6 +123,7 @@ fn answers() -> Vec<SandboxReply> {
         SandboxReply::Gone,
         SandboxReply::CgroupLeft,
         SandboxReply::Failed(5),
+        SandboxReply::Fenced,
     ]
 }
 
@@ -191,6 +192,7 @@ fn round_trip<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
 fn every_message_survives_and_no_part_of_one_does() {
     round_trip(&create());
     for request in about() {
+        let request = Fenced { fence: 4, request };
         round_trip(&request);
         round_trip(&LauncherRequest::About(b"sb-7".to_vec(), request));
     }

@@ -287,6 +287,13 @@ async fn s_54_of_many_who_claim_at_once_one_wins_and_a_stale_holder_is_refused()
     let listed = stale.list_directory(old, &path("."), ListRequest::default()).await;
     assert_eq!(listed.map_err(kind), Err(ErrorKind::ClaimLost));
     assert_eq!(stale.destroy(old).await.map_err(kind), Err(ErrorKind::ClaimLost));
+    // Also by a process that knows nothing of it yet, which is told by the launcher.
+    let unknowing = place.backend();
+    assert_eq!(unknowing.destroy(old).await.map_err(kind), Err(ErrorKind::ClaimLost));
+    assert_eq!(unknowing.renew(old, Some(seconds(1.0))).await.map_err(kind), Err(ErrorKind::ClaimLost));
+    let tagged = unknowing.tags(&id).await.unwrap();
+    let written = unknowing.set_tags(old, tagged.version, &tagged.tags).await;
+    assert_eq!(written.map_err(kind), Err(ErrorKind::ClaimLost));
     let holder = place.backend();
     let listing = holder.list_directory(second.sandbox(), &path("."), ListRequest::default()).await.unwrap();
     assert_eq!(listing.entries, []);
@@ -345,6 +352,43 @@ async fn inspect_tells_what_was_asked_what_holds_and_what_runs() {
 }
 
 #[tokio::test]
+async fn s_54_a_creator_under_a_claim_that_is_over_ends_nothing_either() {
+    let place = Place::new();
+    let creator = place.backend();
+    let spec = SandboxSpec::new().with_owner("team").unwrap();
+    let id = creator.create_reachable(&spec, Reach::Listed).await.unwrap().id;
+    let lease = Lease::new(seconds(30.0)).unwrap();
+    let claimant = |holder: &str| Claimant::new("team").unwrap().with_holder(holder).unwrap();
+    let first = claim(&creator, &id, &claimant("one"), lease, SystemTime::now()).await.unwrap();
+    let later = SystemTime::now() + seconds(60.0);
+    let second = claim(&place.backend(), &id, &claimant("two"), lease, later).await.unwrap();
+    let error = creator.destroy(first.sandbox()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::ClaimLost);
+    assert_eq!(
+        run(&place.backend(), second.sandbox(), "echo mine").await,
+        Ok(CommandResult::exited(0, "mine\n", ""))
+    );
+    creator.destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_hides_from_inspect_behind_a_name() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let other = place.backend();
+    run(&other, &id, "exec -a ringfence sleep 1000 > /dev/null 2>&1 &").await.unwrap();
+    let hidden = async || {
+        let seen = other.inspect(&id).await.unwrap();
+        seen.processes.iter().any(|process| process.command == b"ringfence\x001000\0")
+    };
+    let deadline = Instant::now() + seconds(20.0);
+    while !hidden().await {
+        assert!(Instant::now() < deadline, "{:?}", other.inspect(&id).await);
+    }
+    other.destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
     let place = Place::new();
     let id = place.kept(SandboxSpec::new()).await;
@@ -353,20 +397,17 @@ async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
     other.write_file(&id, &path("secret-name"), b"secret-content").await.unwrap();
     drop(other.read_file(&id, &path("nothing"), 10).await);
     other.destroy(&id).await.unwrap();
-    assert!(
-        until(20.0, || place.events().last().is_some_and(|(event, _)| event == "ended")).await,
-        "its end is written down"
-    );
+    assert!(until(20.0, || place.end_reason().is_some()).await, "its end is written down");
     let events = place.events();
     let names: Vec<&str> = events.iter().map(|(event, _)| event.as_str()).collect();
-    assert_eq!(names, ["created", "command", "write", "read", "destroy", "ended"]);
+    assert_eq!(names, ["created", "command", "write", "read", "ended", "destroy"]);
     assert!(events.iter().all(|(_, line)| line["sandbox"] == id.as_str()));
     assert_eq!(
         (&events[1].1["kind"], &events[1].1["status"], &events[1].1["stdout_bytes"]),
         (&"shell".into(), &0.into(), &12.into())
     );
     assert_eq!((&events[2].1["amount"], &events[3].1["error"]), (&14.into(), &"not_found".into()));
-    assert_eq!(events[5].1["reason"], "destroyed");
+    assert_eq!(place.end_reason().as_deref(), Some("destroyed"));
     assert!(!fs::read_to_string(place.path().join("audit.jsonl")).unwrap().contains("secret"));
     // Asked for, the words are there.
     let mut config = LocalConfig::default();
@@ -376,7 +417,7 @@ async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
     // Whoever reads it sees the same.
     let read = place.backend().events(&EventsFrom::Oldest).await.unwrap();
     let seen: Vec<_> = read.events.iter().map(|event| (event.event.as_str(), event.end_reason())).collect();
-    assert_eq!((seen.len(), seen[0], seen[5]), (6, ("created", None), ("ended", Some("destroyed"))));
+    assert_eq!((seen.len(), seen[0], seen[4]), (6, ("created", None), ("ended", Some("destroyed"))));
     assert!(read.events.iter().all(|event| event.sandbox == id) && !read.more && !read.missed);
     assert_eq!(read.events[2].facts, serde_json::Map::from_iter([("amount".to_owned(), 14.into())]));
     let behind = EventsFrom::After(read.next);
