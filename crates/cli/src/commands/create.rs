@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfence::toolset::Input;
-use ringfence::{Attachable, Backend, Created, ErrorKind, Handle, Reach, Registry, SandboxId, SandboxSpec, Timeout};
+use ringfence::{
+    Attachable, Backend, Created, ErrorKind, Handle, Reach, Registry, SandboxId, SandboxSpec, Timeout,
+};
 use serde_json::{Value, json};
 
 use crate::args::CreateArgs;

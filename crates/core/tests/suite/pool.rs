@@ -348,6 +348,8 @@ fn what_a_pool_cannot_hold_is_refused() {
     };
     let owner = refused(RecordingBackend::new().with_attach(), r#"{"owner": "me"}"#, 1);
     assert_eq!((owner.kind(), owner.field()), (&ErrorKind::Refused, Some(SpecField::Owner)));
+    let labels = refused(RecordingBackend::new().with_attach(), r#"{"labels": {"a": "b"}}"#, 1);
+    assert_eq!((labels.kind(), labels.field()), (&ErrorKind::Refused, Some(SpecField::Labels)));
     let too_many = refused(RecordingBackend::new(), "{}", MAX_SIZE + 1);
     assert_eq!(too_many.to_string(), "make a pool: a pool holds at most 256 sandboxes, not 257");
     let incapable = RecordingBackend::new().with_capabilities(Default::default());
