@@ -68,6 +68,9 @@ fn dispatch(command: Command, started: Instant) -> Result<u8> {
             Command::Rm(args) => commands::rm::run(args, &environment),
             Command::Prune(args) => commands::prune::run(&args, &environment),
             Command::Logs(args) => commands::logs::run(args, &environment),
+            Command::Wait(args) => commands::background::wait::run(args, &environment),
+            Command::Kill(args) => commands::background::kill::run(args, &environment),
+            Command::Stdin(args) => commands::background::stdin::run(args, &environment),
             Command::Demo(args) => commands::demo::run(&args, &environment),
             Command::Doctor(args) => commands::doctor::run(&args, &environment),
             Command::Mcp(args) => commands::mcp::run(*args, &environment),
@@ -94,5 +97,5 @@ fn refuse_arguments(mut error: clap::Error) -> Result<u8> {
     if is(&["run", "exec"]) && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
         return commands::foreground::print_usage_fault(&text, advice.as_deref());
     }
-    Ok(if is(&["run", "exec", "shell"]) { exit::OURS } else { exit::USAGE })
+    Ok(if is(&["run", "exec", "shell", "wait"]) { exit::OURS } else { exit::USAGE })
 }

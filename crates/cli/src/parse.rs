@@ -108,10 +108,14 @@ pub(crate) fn env_assignment(text: &str) -> Result<EnvAssignment, String> {
 
 /// Parses a handle; says what was probably meant where it is none.
 pub(crate) fn handle(text: &str) -> Result<Handle, String> {
-    text.parse().map_err(|error: ringfence::Error| match error.hint_text() {
+    text.parse().map_err(|error: ringfence::Error| told(&error))
+}
+
+fn told(error: &ringfence::Error) -> String {
+    match error.hint_text() {
         Some(hint) => format!("{}; try {hint}", error.message()),
         None => error.message().to_owned(),
-    })
+    }
 }
 
 /// Parses a handle where a program may have been meant.
@@ -133,6 +137,51 @@ pub(crate) fn logged(text: &str) -> Result<Logged, String> {
     match text.parse() {
         Ok(command) if text.contains('/') => Ok(Logged::Command(command)),
         _ => handle(text).map(Logged::Sandbox),
+    }
+}
+
+/// Parses the handle of a command in the background.
+pub(crate) fn command_handle(text: &str) -> Result<CommandHandle, String> {
+    text.parse().map_err(|error: ringfence::Error| told(&error))
+}
+
+/// Parses how long something is waited for, which may be not at all.
+pub(crate) fn patience(text: &str) -> Result<Duration, String> {
+    if text.trim() == "0" { Ok(Duration::ZERO) } else { timeout(text).map(Timeout::get) }
+}
+
+/// The signals that are sent by name, by their numbers in a sandbox, which is Linux wherever this is.
+const SIGNALS: [(&str, i32); 18] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("WINCH", 28),
+];
+
+/// Parses a signal, by name or number.
+pub(crate) fn signal(text: &str) -> Result<i32, String> {
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    if let Some((_, number)) = SIGNALS.iter().find(|(known, _)| *known == name) {
+        return Ok(*number);
+    }
+    match text.parse() {
+        Ok(number @ 1..=64) => Ok(number),
+        _ => Err("give a number from 1 to 64, or a name such as TERM, INT, HUP, USR1, STOP".to_owned()),
     }
 }
 
@@ -242,6 +291,23 @@ mod tests {
         for bad in ["", "None", "sb-1", "sb-1/c1", "local:sb-1/x", "local:sb-1/", "local:/c1"] {
             assert!(logged(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_signal_has_a_name_or_a_number() {
+        for (text, number) in [("TERM", 15), ("sigterm", 15), ("15", 15), ("Kill", 9), ("1", 1), ("64", 64)] {
+            assert_eq!(signal(text), Ok(number), "{text}");
+        }
+        for bad in ["", "SIG", "0", "65", "-9", "NOPE", "9.0"] {
+            assert!(signal(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn patience_may_be_none() {
+        assert_eq!(patience("0"), Ok(Duration::ZERO));
+        assert_eq!(patience("2m"), Ok(Duration::from_secs(120)));
+        assert!(patience("-1").is_err());
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn long_names(name: &str, unknown: &str) -> String {
             "flags have long names only: --input for files, --env for variables, --memory, --timeout, ..."
         }
         ("exec", "-i") => "standard input is passed on by itself; -t is a terminal",
-        ("exec", _) => "the flags with a short name are -e, -t and -w; the command's own go behind `--`",
+        ("exec", _) => "the flags with a short name are -d, -e, -t and -w; the command's own go behind `--`",
         _ => "flags have long names only: --env for variables, --memory, --workdir, ...",
     }
     .to_owned()

@@ -1,6 +1,7 @@
 //! The arguments as typed: nothing is decided here. One module per family of subcommands, with what stands below its help.
 
 mod backend;
+mod background;
 mod completions;
 mod config;
 mod cp;
@@ -25,6 +26,7 @@ mod write;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::backend::BackendArgs;
+pub(crate) use self::background::{KillArgs, StdinArgs, WaitArgs};
 pub(crate) use self::completions::CompletionsArgs;
 pub(crate) use self::config::ConfigArgs;
 pub(crate) use self::cp::CpArgs;
@@ -129,9 +131,18 @@ pub(crate) enum Command {
     /// Show all there is to know about a sandbox
     #[command(after_help = inspect::HELP)]
     Inspect(InspectArgs),
-    /// Show what happened to sandboxes
+    /// Show what happened to sandboxes, or what a command in the background prints
     #[command(after_help = logs::HELP)]
     Logs(LogsArgs),
+    /// Wait for a command in the background, and end as it does
+    #[command(after_help = background::WAIT_HELP)]
+    Wait(WaitArgs),
+    /// End a command in the background, or send it a signal
+    #[command(after_help = background::KILL_HELP)]
+    Kill(KillArgs),
+    /// Write standard input to a command in the background
+    #[command(after_help = background::STDIN_HELP)]
+    Stdin(StdinArgs),
     /// Give a sandbox more time, or less
     #[command(after_help = renew::HELP)]
     Renew(RenewArgs),

@@ -6,6 +6,7 @@ use std::time::Instant;
 use ringfence::{Invocation, Registry};
 
 use crate::args::{ExecArgs, SpecArgs};
+use crate::commands::background::{self, start::Start};
 use crate::commands::foreground::{self, Job};
 use crate::commands::place::Place;
 use crate::commands::terminal;
@@ -33,6 +34,19 @@ pub(crate) fn run(args: ExecArgs, environment: &Environment, started: Instant) -
             timeout: args.timeout.map(|_| settings.timeout()).transpose()?,
         };
         return terminal::run(job, environment);
+    }
+    if args.detach {
+        return background::start::run(Start {
+            backend,
+            sandbox: args.handle,
+            program,
+            workdir: args.workdir,
+            env,
+            // Nobody waits, so there is none by default.
+            timeout: args.timeout,
+            output_limit: settings.output_limit()?,
+            stdin: args.stdin,
+        });
     }
     foreground::run(Job {
         backend,

@@ -1,5 +1,6 @@
 //! One module per subcommand.
 
+pub(crate) mod background;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cp;
@@ -90,6 +91,8 @@ fn failure_to_start(error: ringfence::Error) -> Failure {
         // It is not the program that is missing.
         _ if error.fact("workdir").is_some() => exit::OURS,
         ErrorKind::NotFound => exit::NOT_FOUND,
+        // One that was found, and of a form that cannot be executed.
+        ErrorKind::InvalidArgument if error.fact("program").is_some() => exit::NOT_EXECUTABLE,
         ErrorKind::PermissionDenied
         | ErrorKind::IsADirectory
         | ErrorKind::NotADirectory

@@ -1,3 +1,4 @@
+mod background;
 mod cp;
 mod demo;
 mod doctor;

@@ -1,13 +1,15 @@
-//! `ringfence logs`: the audit record of sandboxes that others can find.
+//! `ringfence logs`: the audit record of sandboxes that others can find. What a command in the background printed is the business
+//! of [`output`].
 
 mod shown;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence::{Attachable, Backend, ErrorKind, EventsFrom, Handle};
+use ringfence::{Attachable, Backend, ErrorKind, EventsFrom, Handle, StreamName};
 
 use crate::args::LogsArgs;
+use crate::commands::background::output::{self, Output};
 use crate::commands::runtime;
 use crate::console;
 use crate::environment::Environment;
@@ -22,15 +24,27 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Prints the record and returns the exit status.
 pub(crate) fn run(args: LogsArgs, environment: &Environment) -> Result<u8> {
-    let mut backends = Backends::load(args.backend.backend.as_deref(), environment)?;
-    let (backend, handle) = match args.of {
-        None => (backends.default()?, None),
-        Some(Logged::Sandbox(handle)) => (backends.of(&handle)?, Some(handle)),
-        // The one place for the output of commands in the background.
-        Some(Logged::Command(command)) => {
-            let told = format!("{command}: commands that run in the background have no output to show yet");
-            return Err(Failure::new(told).with_kind(ErrorKind::Unsupported.name()));
+    let only = match (args.stdout, args.stderr) {
+        (true, _) => Some(StreamName::Stdout),
+        (_, true) => Some(StreamName::Stderr),
+        _ => None,
+    };
+    let of = match args.of {
+        Some(Logged::Command(_)) if args.json => {
+            return Err(misused("--json is for what happened to sandboxes"));
         }
+        Some(Logged::Command(command)) => {
+            let wanted = Output { command, only, offset: args.offset, follow: args.follow };
+            return output::print(wanted, environment);
+        }
+        _ if only.is_some() => return Err(misused("--stdout and --stderr are for a command, HANDLE/c1")),
+        Some(Logged::Sandbox(handle)) => Some(handle),
+        None => None,
+    };
+    let mut backends = Backends::load(args.backend.backend.as_deref(), environment)?;
+    let (backend, handle) = match of {
+        None => (backends.default()?, None),
+        Some(handle) => (backends.of(&handle)?, Some(handle)),
     };
     let reader = Reader { backend, handle, follow: args.follow, json: args.json };
     runtime()?.block_on(async {
@@ -41,6 +55,10 @@ pub(crate) fn run(args: LogsArgs, environment: &Environment) -> Result<u8> {
             status = reader.read() => status,
         }
     })
+}
+
+fn misused(told: &str) -> Failure {
+    Failure::new(told).with_status(exit::USAGE)
 }
 
 struct Reader {
