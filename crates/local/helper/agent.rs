@@ -85,7 +85,6 @@ pub(crate) fn run(link: OwnedFd, creator: OwnedFd, creator_counts: bool, place: 
             return 1;
         }
         let ready: Vec<bool> = watch.iter().map(|entry| entry.ready).collect();
-        // The launcher before everybody else: what was asked after a fence was set is judged by that (S54).
         if ready[0] && !agent.hear_launcher(link.as_fd()) {
             return 0;
         }
@@ -94,7 +93,9 @@ pub(crate) fn run(link: OwnedFd, creator: OwnedFd, creator_counts: bool, place: 
         }
         // From behind, because those that went are taken out.
         for index in (0..ready.len() - 2).rev().filter(|index| ready[index + 2]) {
-            if !agent.hear_client(index) {
+            // The launcher before every request: what was asked after a fence was set is judged by that, also where it was set since the look
+            // (S54).
+            if !agent.hear_launcher(link.as_fd()) || !agent.hear_client(index) {
                 return 0;
             }
         }
@@ -102,18 +103,23 @@ pub(crate) fn run(link: OwnedFd, creator: OwnedFd, creator_counts: bool, place: 
 }
 
 impl Agent {
-    /// False when the launcher is gone.
+    /// Takes everything that the launcher has said so far. False when it is gone.
     fn hear_launcher(&mut self, link: BorrowedFd<'_>) -> bool {
-        match transport::receive::<LinkMessage>(link) {
-            Ok(Some((LinkMessage::Client, fds))) => {
-                let socket = fds.into_iter().next().filter(|_| self.clients.len() < MAX_CLIENTS);
-                self.clients.extend(socket.map(|socket| Client { socket, counts: false }));
+        loop {
+            let mut watch = [socket::Poll::new(Some(link))];
+            if socket::poll(&mut watch, Some(0)).is_err() || !watch[0].ready {
+                return true;
             }
-            Ok(Some((LinkMessage::Fence(fence), _))) => self.fence = fence,
-            Ok(None) | Err(Errno(libc::ECONNRESET)) => return false,
-            Err(_) => {}
+            match transport::receive::<LinkMessage>(link) {
+                Ok(Some((LinkMessage::Client, fds))) => {
+                    let socket = fds.into_iter().next().filter(|_| self.clients.len() < MAX_CLIENTS);
+                    self.clients.extend(socket.map(|socket| Client { socket, counts: false }));
+                }
+                Ok(Some((LinkMessage::Fence(fence), _))) => self.fence = fence,
+                Ok(None) | Err(Errno(libc::ECONNRESET)) => return false,
+                Err(_) => {}
+            }
         }
-        true
     }
 
     fn hear_signals(&mut self, signals: BorrowedFd<'_>) {

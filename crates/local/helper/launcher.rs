@@ -88,6 +88,7 @@ pub(crate) fn serve() -> crate::sys::Result<()> {
         sandboxes: BTreeMap::new(),
         connections: BTreeMap::new(),
         ending: Vec::new(),
+        spare: file::open(None, b"/dev/null", libc::O_RDONLY, 0).ok(),
     };
     while launcher.has_work() {
         launcher.turn()?;
@@ -116,6 +117,8 @@ struct Launcher {
     sandboxes: BTreeMap<u64, Sandbox>,
     connections: BTreeMap<u64, Connection>,
     ending: Vec<Ending>,
+    /// A descriptor to let go of when there is none left.
+    spare: Option<OwnedFd>,
 }
 
 impl Launcher {
@@ -210,8 +213,18 @@ impl Launcher {
 
     fn admit_client(&mut self, sandbox: u64) {
         let Some(listener) = self.sandboxes.get(&sandbox).and_then(Sandbox::listener) else { return };
-        // It may have gone again.
-        let Ok(socket) = socket::accept(listener) else { return };
+        let socket = match socket::accept(listener) {
+            Ok(socket) => socket,
+            Err(Errno(libc::EMFILE | libc::ENFILE)) => {
+                // Told by the closing, with the one descriptor that is kept for this: else it would knock for ever.
+                self.spare = None;
+                drop(socket::accept(listener));
+                self.spare = file::open(None, b"/dev/null", libc::O_RDONLY, 0).ok();
+                return;
+            }
+            // It has gone again.
+            Err(_) => return,
+        };
         let present = self.connections.values().filter(|connection| connection.sandbox == sandbox).count();
         let trusted = socket::peer_user(socket.as_fd())
             .is_ok_and(|user| user == 0 || user == process::effective_ids().0);

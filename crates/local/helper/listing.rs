@@ -128,7 +128,8 @@ impl Listing {
 
     /// Adds the sandbox's end to the audit record, which is there if its creator began one.
     pub(crate) fn note_end(&self, reason: &str) {
-        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOFOLLOW;
+        // Not blocking, should it be something else than a file.
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let Ok(audit) = file::open(Some(self.directory.as_fd()), wire::AUDIT_FILE, flags, 0) else { return };
         let line = format!(
             "{{\"at_millis\":{},\"sandbox\":\"{}\",\"event\":\"ended\",\"reason\":\"{reason}\"}}\n",

@@ -307,6 +307,8 @@ fn furnish_template(
             _ => {}
         }
     }
+    // What the host mounts later below what is shown would come as it is, writable if it is.
+    mount::isolate(root).map_err(Failure::at("make the mount tree private"))?;
     mount::set_attributes(root, mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV, false)
         .map_err(Failure::at("make the root read-only"))
 }

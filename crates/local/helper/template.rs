@@ -34,7 +34,7 @@ pub(crate) struct Templates {
 impl Templates {
     /// Whether there is a template for this view, made now if it pays.
     pub(crate) fn has(&mut self, view: &[ViewEntry]) -> bool {
-        if self.cannot || view.iter().any(lies_below_the_place) {
+        if self.cannot || !view.iter().all(is_the_systems) {
             return false;
         }
         let sources = identities(view);
@@ -69,10 +69,13 @@ impl Templates {
     }
 }
 
-fn lies_below_the_place(entry: &ViewEntry) -> bool {
+/// Whether an entry shows what belongs to the system. What an operator shows besides may get mounts at any time, and a template, which is
+/// private, and the launcher's own namespace would keep them from sandboxes.
+fn is_the_systems(entry: &ViewEntry) -> bool {
+    const PLACES: [&[u8]; 5] = [b"/usr", b"/etc/", b"/bin", b"/sbin", b"/lib"];
     match entry {
-        ViewEntry::Bind(_, source) | ViewEntry::Device(_, source) => source.starts_with(b"/sys"),
-        _ => false,
+        ViewEntry::Bind(_, source) => PLACES.iter().any(|place| source.starts_with(place)),
+        _ => true,
     }
 }
 

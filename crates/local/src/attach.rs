@@ -194,9 +194,12 @@ impl Attachable for LocalBackend {
             });
             match info {
                 Ok(info) => sandboxes.push(info),
-                // Gone meanwhile, or its launcher is; or another version's, which it says when it is asked for by name.
-                Err(error) if matches!(error.kind(), ErrorKind::SandboxLost | ErrorKind::Unsupported) => {}
-                Err(error) => return Err(error),
+                // Gone meanwhile, or its launcher is.
+                Err(error) if *error.kind() == ErrorKind::SandboxLost => {}
+                // One that cannot be asked keeps nobody from seeing the others. What is wrong with it, it says when it is asked for by name.
+                Err(error) => {
+                    tracing::warn!(sandbox = id.as_str(), "it is left out of the list: {}", error.summary());
+                }
             }
         }
         sandboxes.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));

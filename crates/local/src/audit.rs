@@ -37,7 +37,11 @@ impl Audit {
 
     /// Begins it where it is missing, and puts it aside where it is full.
     pub(crate) fn begin(&self) -> io::Result<()> {
-        let file = self.open(OFlags::CREATE)?;
+        self.put_aside(self.open(OFlags::CREATE)?)
+    }
+
+    /// Puts the record aside where it is full.
+    fn put_aside(&self, file: File) -> io::Result<()> {
         if file.metadata()?.size() < FULL_BYTES {
             return Ok(());
         }
@@ -51,10 +55,16 @@ impl Audit {
     }
 
     fn open(&self, flags: OFlags) -> io::Result<File> {
-        let flags = i32::try_from((flags | OFlags::NOFOLLOW).bits()).map_err(io::Error::other)?;
+        // Not blocking, should it be something else than a file.
+        let flags =
+            i32::try_from((flags | OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).map_err(io::Error::other)?;
         let mut options = OpenOptions::new();
         options.append(true).create(flags & i32::try_from(OFlags::CREATE.bits()).unwrap_or_default() != 0);
-        options.mode(0o600).custom_flags(flags).open(&self.path)
+        let file = options.mode(0o600).custom_flags(flags).open(&self.path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the audit record is not a file"));
+        }
+        Ok(file)
     }
 
     /// Adds a line. In one write, so that lines of several processes do not mix.
@@ -66,7 +76,9 @@ impl Audit {
         }
         let mut text = line.to_string();
         text.push('\n');
-        self.open(OFlags::empty())?.write_all(text.as_bytes())
+        let mut file = self.open(OFlags::empty())?;
+        file.write_all(text.as_bytes())?;
+        self.put_aside(file)
     }
 }
 

@@ -20,6 +20,7 @@ use serde_json::json;
 use crate::SCHEME;
 use crate::audit::Audit;
 use crate::error::{DIRECTORY_REMEDY, lost, unexpected};
+use crate::link::Connection;
 use crate::wire::{RECORD_SUFFIX, SOCKET_SUFFIX, VERSION};
 
 /// More than this no record has.
@@ -145,7 +146,7 @@ impl Directory {
     }
 
     /// Connects to the launcher of a sandbox.
-    pub(crate) async fn connect(&self, operation: &'static str, sandbox: &SandboxId) -> Result<OwnedFd> {
+    pub(crate) async fn connect(&self, operation: &'static str, sandbox: &SandboxId) -> Result<Connection> {
         let name = sandbox.as_str();
         if !is_name(name) {
             return Err(lost(operation, sandbox));
@@ -175,7 +176,10 @@ impl Directory {
             }
         };
         match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
-            Ok(Ok(socket)) => Ok(socket),
+            Ok(Ok(socket)) => {
+                let record = self.open_record(&format!("{name}{RECORD_SUFFIX}")).ok();
+                Ok(Connection { socket, record })
+            }
             Ok(Err(Errno::NOENT | Errno::CONNREFUSED)) => Err(lost(operation, sandbox)),
             Ok(Err(error)) => Err(unexpected(operation, "connect to the sandbox's launcher", error.into())),
             Err(_) => Err(unexpected(

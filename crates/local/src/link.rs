@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Error, ErrorKind, Fence, Result, SandboxId, claim};
+use ringfence_core::{Error, ErrorKind, Fence, Result, Retry, SandboxId, claim};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::SCHEME;
@@ -22,8 +23,27 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) enum Link {
     /// To the launcher of this process.
     Own(Arc<Launcher>),
-    /// To somebody else's, over a connection of this process alone.
-    Others(OwnedFd),
+    /// To somebody else's.
+    Others(Connection),
+}
+
+/// A connection of this process alone.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    /// The sandbox's record, locked as long as the sandbox is there; without one it is just being made, or gone.
+    pub(crate) record: Option<OwnedFd>,
+}
+
+impl Connection {
+    /// Whether the sandbox is there although nothing comes over the connection any more.
+    fn outlived(&self) -> bool {
+        let locked = |record| rustix::fs::flock(record, FlockOperation::NonBlockingLockShared);
+        match self.record.as_ref().map(locked) {
+            Some(Err(_)) => true,
+            Some(Ok(())) | None => false,
+        }
+    }
 }
 
 impl Link {
@@ -44,8 +64,8 @@ impl Link {
                     let request = LauncherRequest::About(sandbox.as_str().as_bytes().to_vec(), request);
                     launcher.send(&request, &[theirs.as_fd()]).await?;
                 }
-                Self::Others(socket) => {
-                    transport::send(socket.as_fd(), &request, &[theirs.as_fd()]).await?;
+                Self::Others(others) => {
+                    transport::send(others.socket.as_fd(), &request, &[theirs.as_fd()]).await?;
                 }
             }
             drop(theirs);
@@ -53,6 +73,8 @@ impl Link {
         };
         match tokio::time::timeout(DEADLINE, asked).await {
             Ok(Ok(Some(answer))) => Ok(answer),
+            Ok(Ok(None)) if self.is_closed_only() => Err(closed(operation, sandbox)),
+            Ok(Err(error)) if is_gone(&error) && self.is_closed_only() => Err(closed(operation, sandbox)),
             Ok(Ok(None)) => Ok((SandboxReply::Gone, Vec::new())),
             Ok(Err(error)) if is_gone(&error) => Ok((SandboxReply::Gone, Vec::new())),
             Ok(Err(error)) => Err(unexpected(operation, "ask the launcher", error)),
@@ -65,6 +87,22 @@ impl Link {
             .context("sandbox", sandbox.as_str())),
         }
     }
+}
+
+impl Link {
+    /// Whether only the connection is closed, and not the sandbox gone.
+    fn is_closed_only(&self) -> bool {
+        matches!(self, Self::Others(others) if others.outlived())
+    }
+}
+
+/// A launcher that lives and does not listen.
+fn closed(operation: &'static str, sandbox: &SandboxId) -> Error {
+    let message = "its launcher closed the connection: it has too many of them, or was started by another version of ringfence";
+    Error::new(ErrorKind::Unavailable, SCHEME, operation, message)
+        .context("sandbox", sandbox.as_str())
+        .hint("try again when fewer use the sandbox, or with the version that made it")
+        .retry(Retry::Safe)
 }
 
 /// The error of an answer that is not the expected one.

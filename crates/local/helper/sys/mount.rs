@@ -63,6 +63,15 @@ pub(crate) fn set_attributes(mount: BorrowedFd<'_>, attributes: u64, recursive: 
     unsafe { call!(libc::SYS_mount_setattr, fd, c"".as_ptr(), flags, ptr::from_ref(&change), size) }.map(drop)
 }
 
+/// Cuts the propagation of a mount and of all below it in both directions.
+pub(crate) fn isolate(mount: BorrowedFd<'_>) -> Result<()> {
+    let change = libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    let (fd, size) = (mount.as_raw_fd(), size_of::<libc::mount_attr>());
+    // SAFETY: `change` outlives the call and has the size given.
+    unsafe { call!(libc::SYS_mount_setattr, fd, c"".as_ptr(), flags, ptr::from_ref(&change), size) }.map(drop)
+}
+
 /// Attaches a detached mount at `path` below `directory`.
 pub(crate) fn attach(mount: BorrowedFd<'_>, directory: Option<BorrowedFd<'_>>, path: &[u8]) -> Result<()> {
     let path = c_string(path)?;

@@ -561,3 +561,59 @@ async fn s_36_the_launcher_asks_the_kernel_who_connects() {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
     place.backend().destroy(&id).await.unwrap();
 }
+
+#[tokio::test]
+async fn s_36_a_launcher_that_does_not_listen_is_no_sandbox_that_is_gone() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let socket = place.path().join(format!("{id}.sock"));
+    // As many connections as the launcher takes.
+    let connect = || {
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let socket_of = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            flags,
+            None,
+        )
+        .unwrap();
+        rustix::net::connect(&socket_of, &rustix::net::SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        socket_of
+    };
+    let held: Vec<_> = (0..256).map(|_| connect()).collect();
+    let other = place.backend();
+    let kind = |error: ringfence_core::Error| error.kind().clone();
+    assert_eq!(run(&other, &id, "true").await, Err(ErrorKind::Unavailable));
+    assert_eq!(other.destroy(&id).await.map_err(kind), Err(ErrorKind::Unavailable));
+    drop(held);
+    // Control: it was there all the time.
+    let deadline = Instant::now() + seconds(20.0);
+    while run(&place.backend(), &id, "true").await.is_err() && Instant::now() < deadline {}
+    assert_eq!(run(&place.backend(), &id, "echo on").await, Ok(CommandResult::exited(0, "on\n", "")));
+    place.backend().destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_entry_that_is_none_hides_no_sandbox() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    fs::write(place.path().join("sb-aaaa.json"), "{}").unwrap();
+    let _other_kind = std::os::unix::net::UnixListener::bind(place.path().join("sb-aaaa.sock")).unwrap();
+    let listed = place.backend().list().await.unwrap();
+    assert_eq!(listed.into_iter().map(|info| info.id).collect::<Vec<_>>(), std::slice::from_ref(&id));
+    place.backend().destroy(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_audit_record_is_put_aside_while_it_grows() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let record = place.path().join("audit.jsonl");
+    let line = format!("{{\"at_millis\":0,\"sandbox\":\"{id}\",\"event\":\"x\"}}\n");
+    fs::write(&record, line.repeat((8 << 20) / line.len() + 1)).unwrap();
+    run(&place.backend(), &id, "true").await.unwrap();
+    run(&place.backend(), &id, "true").await.unwrap();
+    assert!(fs::metadata(&record).unwrap().len() < 4096);
+    assert!(fs::metadata(place.path().join("audit.1.jsonl")).unwrap().len() > 8 << 20);
+    place.backend().destroy(&id).await.unwrap();
+}
