@@ -58,8 +58,9 @@ impl Crew {
                 Duty::Background(_) => {}
             }
         }
-        // Nothing is sent on these sockets to us, so what is ready has been closed.
-        socket::poll(&mut watch, Some(0)).is_err() || watch.iter().any(|entry| !entry.ready)
+        // Nothing is sent on these sockets to us, so what is ready has been closed. Usually there are none.
+        !watch.is_empty()
+            && (socket::poll(&mut watch, Some(0)).is_err() || watch.iter().any(|entry| !entry.ready))
     }
 
     /// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
