@@ -216,10 +216,14 @@ impl LocalBackend {
             let sent = tokio::time::timeout(CREATE_DEADLINE, launcher.send(&request, &fds)).await;
             drop(theirs);
             match sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-                Ok(()) => {
-                    let (landlock_abi, first) = ready(&agent, &wanted.spec).await?;
-                    return Ok(Provisioned { landlock_abi, first, launcher, agent, cgroup });
-                }
+                Ok(()) => match ready(&agent, &wanted.spec).await {
+                    // It took the request and was killed before it had done it. Then nothing of it is left.
+                    Err(_) if launcher.has_ended() => self.forget_launcher(&launcher),
+                    made => {
+                        let (landlock_abi, first) = made?;
+                        return Ok(Provisioned { landlock_abi, first, launcher, agent, cgroup });
+                    }
+                },
                 Err(error) if is_gone(&error) => self.forget_launcher(&launcher),
                 Err(error) => return Err(unexpected(CREATE, "ask the launcher", error).terminal()),
             }

@@ -60,6 +60,15 @@ impl Launcher {
         living().remove(&self.number);
     }
 
+    /// Whether it is gone, and with it all its sandboxes.
+    pub(crate) fn has_ended(&self) -> bool {
+        let Some(control) = &self.control else { return true };
+        let mut watch = [PollFd::new(control, PollFlags::empty())];
+        // Only hang-ups are looked for; those are always reported.
+        rustix::event::poll(&mut watch, Some(&Timespec::default())).is_ok()
+            && watch[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
     /// Sends a request with its descriptors.
     pub(crate) async fn send(&self, request: &LauncherRequest, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         match &self.control {

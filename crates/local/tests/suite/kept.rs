@@ -169,8 +169,8 @@ async fn p_119_a_lifetime_is_neither_shorter_nor_longer_and_begins_anew() {
     let id = place.kept(SandboxSpec::new().with_lifetime(lifetime).unwrap()).await;
     let other = place.backend();
     tokio::time::sleep(lifetime / 2).await;
-    assert_eq!(other.renew(&id, None).await.unwrap(), lifetime);
     let renewed = Instant::now();
+    assert_eq!(other.renew(&id, None).await.unwrap(), lifetime);
     // At the moment of the first end it lives.
     tokio::time::sleep(lifetime.saturating_sub(started.elapsed()) + seconds(0.1)).await;
     assert_eq!(run(&other, &id, "echo alive").await, Ok(CommandResult::exited(0, "alive\n", "")));
