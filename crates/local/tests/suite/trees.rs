@@ -168,7 +168,9 @@ async fn s_40_sizes_and_counts_refuse_before_they_cost_anything() {
     let holes = TreeEntry::File("holes".to_owned(), false, expected);
     assert_eq!(sandbox.tree("h").await, [directory("."), holes]);
     // What was refused has left nothing behind that works on.
-    assert_eq!(sandbox.run("ls /proc | grep -c '^[0-9]'").await.stdout.trim().parse::<u32>().unwrap(), 5);
+    // Agent, shim, shell and the two that ask, of which one may not have begun yet.
+    let processes = sandbox.run("ls /proc | grep -c '^[0-9]'").await.stdout.trim().parse::<u32>().unwrap();
+    assert!((4..=5).contains(&processes), "{processes}");
 }
 
 #[tokio::test]
