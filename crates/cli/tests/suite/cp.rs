@@ -191,7 +191,7 @@ fn s_40_a_signal_leaves_neither_half_a_file_nor_a_temporary_one() {
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     // The archive promises a file and never gives it.
     let mut writer = std::process::Command::new("sh")
-        .args(["-c", "exec 3>\"$1\"; head -c 300000 /dev/zero > \"$2\"; tar c -C \"$3\" f | head -c 200000 >&3; sleep 60", "sh"])
+        .args(["-c", "exec 3>\"$1\"; head -c 300000 /dev/zero > \"$2\"; tar c -C \"$3\" f | head -c 200000 >&3; exec sleep 60", "sh"])
         .args([&path, &desk.path("f"), &desk.path("")])
         .spawn()
         .unwrap();
