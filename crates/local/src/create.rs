@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::audit::{Audit, millis};
 use crate::backend::{CREATE, DEFAULT_PIDS, LocalBackend, PidsMechanism};
 use crate::cgroup::CgroupPlan;
-use crate::directory::{Directory, Record};
+use crate::directory::{Directory, Record, unusable};
 use crate::error::{step_failed, unexpected};
 use crate::launcher::Launcher;
 use crate::link::{Link, is_gone};
@@ -134,11 +134,13 @@ impl LocalBackend {
     /// Makes the directory where it is missing, and takes away what others left in it.
     fn prepare_listing(&self) -> Result<Listing> {
         let directory = Directory::make(CREATE, &self.config().runtime_directory())?;
-        let faulty = |what, error| unexpected(CREATE, what, error).terminal();
-        Audit::of(directory.path()).begin().map_err(|error| faulty("begin the audit record", error))?;
+        Audit::of(directory.path())
+            .begin()
+            .map_err(|error| unusable(CREATE, directory.path(), "begin the audit record", error))?;
         // What cannot be removed is somebody's to see in `prune`, and no reason not to go on.
         drop(directory.leftovers(false));
-        let note = Note::file().map_err(|error| faulty("create a memory file", error))?;
+        let note =
+            Note::file().map_err(|error| unexpected(CREATE, "create a memory file", error).terminal())?;
         Ok(Listing { directory, note })
     }
 

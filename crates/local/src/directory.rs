@@ -320,7 +320,8 @@ fn is_name(name: &str) -> bool {
     })
 }
 
-fn unusable(operation: &'static str, path: &Path, what: &'static str, error: io::Error) -> Error {
+/// The error of a directory in which something that has to be done cannot be done.
+pub(crate) fn unusable(operation: &'static str, path: &Path, what: &'static str, error: io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         SCHEME,

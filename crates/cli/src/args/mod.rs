@@ -56,17 +56,18 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The arguments of `ringfence run` alone. Building those of every subcommand costs a one-shot run a tenth of a millisecond.
+/// The arguments of what runs one command, alone. Building those of every subcommand costs it a tenth of a millisecond.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", disable_help_subcommand = true)]
-struct RunAlone {
+struct OneShot {
     #[command(subcommand)]
-    command: RunCommand,
+    command: OneShotCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum RunCommand {
+enum OneShotCommand {
     Run(Box<RunArgs>),
+    Exec(Box<ExecArgs>),
 }
 
 /// Parses arguments of `ringfence mcp` that a client will give it later.
@@ -80,10 +81,13 @@ pub(crate) fn parse_mcp(arguments: &[String]) -> Result<Box<McpArgs>, clap::Erro
 
 /// Parses the program's arguments.
 pub(crate) fn parse() -> Result<Command, clap::Error> {
-    if std::env::args_os().nth(1).is_some_and(|name| name == "run")
-        && let Ok(RunAlone { command: RunCommand::Run(args) }) = RunAlone::try_parse()
+    if std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "exec")
+        && let Ok(OneShot { command }) = OneShot::try_parse()
     {
-        return Ok(Command::Run(args));
+        return Ok(match command {
+            OneShotCommand::Run(args) => Command::Run(args),
+            OneShotCommand::Exec(args) => Command::Exec(args),
+        });
     }
     // Help and every fault are told by the whole parser.
     Cli::try_parse().map(|cli| cli.command)
@@ -93,6 +97,7 @@ const MAIN_EXAMPLES: &str = "\
 Examples:
   ringfence run -- python3 -c 'print(1 + 1)'
   ringfence shell
+  box=$(ringfence create --keep) && ringfence exec $box -- make test
   ringfence doctor
 
 Settings come from flags, then RINGFENCE_* variables, then ringfence.toml of the project, then

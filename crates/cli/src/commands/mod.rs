@@ -88,8 +88,8 @@ fn escaped_json(document: &str) -> String {
 /// Returns the failure of a program that could not be started, with the status that a shell would give.
 fn failure_to_start(error: ringfence::Error) -> Failure {
     let status = match error.kind() {
-        // It is not the program that is missing.
-        _ if error.fact("workdir").is_some() => exit::OURS,
+        // It is not the program that is missing or closed.
+        _ if error.is_terminal() || error.fact("workdir").is_some() => exit::OURS,
         ErrorKind::NotFound => exit::NOT_FOUND,
         // One that was found, and of a form that cannot be executed.
         ErrorKind::InvalidArgument if error.fact("program").is_some() => exit::NOT_EXECUTABLE,

@@ -14,6 +14,7 @@ mod logs;
 mod mcp;
 mod mcp_install;
 mod odd_hosts;
+mod odd_places;
 mod place;
 mod primitives;
 mod ps_watch;
