@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ringfence-server", &["ringfence", "ringfence-core", "ringfence-toolset"]),
     ("ringfence-cli", &["ringfence", "ringfence-core", "ringfence-toolset", "ringfence-server"]),
     ("ringfence-bench", &["ringfence", "ringfence-core"]),
+    ("ringfence-chaos", &["ringfence"]),
     ("xtask", &[]),
 ];
 

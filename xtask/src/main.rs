@@ -3,6 +3,7 @@
 //! `cargo xtask test` is the only gate, and `.ci/run` calls exactly it. Nothing here is compiled into the product, and
 //! nothing of the product is compiled into this, so a broken crate cannot keep the tasks from saying so.
 
+mod chaos;
 mod clients;
 mod deps;
 mod engines;
@@ -41,6 +42,9 @@ Usage: cargo xtask TASK
                    measures against the peers installed here: about three minutes, with --quick less than one; CASES are
                    names with commas, as under each table
   bench --write    the same, and keeps it: docs/performance.md and the pictures beside it
+  chaos [--rounds N] [--seed S] [--from ROUND] [--keep-going] [--user]
+                   kills whatever ringfence starts at random moments and counts what is left: 100 rounds, a quarter of a
+                   second for each; --user: as a plain user although called by root; --from: as a finding says
   bench --inner    what becomes of output between a backend and a model, piece by piece in one process
 ";
 
@@ -65,6 +69,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test", "--engines"] => engines::run(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
         ["bench", options @ ..] => tables::bench(options),
+        ["chaos", options @ ..] => chaos::chaos(options),
         // Called by cargo and nextest for each test binary of the second pass; see second_pass.rs.
         [second_pass::RUNNER_TASK, command @ ..] => second_pass::become_user(command),
         [] | ["help" | "--help" | "-h"] => {

@@ -113,6 +113,14 @@ fn user_reaches(path: &Path) -> bool {
         .is_ok_and(|status| status.success())
 }
 
+/// A command that is the ordinary user's, with nothing of ours in its environment.
+pub(crate) fn user_command(command: &[String]) -> Result<Command> {
+    tools::require("setpriv", "util-linux")?;
+    let mut start = become_user_command(command);
+    start.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").current_dir("/");
+    Ok(start)
+}
+
 fn become_user_command(command: &[String]) -> Command {
     let mut setpriv = Command::new("setpriv");
     let id = USER.to_string();

@@ -9,7 +9,7 @@ use crate::second_pass::{self, Identity};
 use crate::skips::{self, Skips};
 use crate::stage::{Stages, cargo_command, closing_lines};
 use crate::tools;
-use crate::{clients, deps, programs, report, targets};
+use crate::{chaos, clients, deps, programs, report, targets};
 
 /// The packages whose tests depend on who runs them.
 pub(crate) const PRIVILEGE_DEPENDENT: &[&str] = &["ringfence-local", "ringfence-cli"];
@@ -70,6 +70,7 @@ pub(crate) fn full() -> Result<()> {
     } else {
         report::say("tests as root  not run: this is an ordinary user");
     }
+    chaos::check(&stages, &metadata)?;
     // After the tests, which have built the program.
     clients::check(&stages, &metadata)?;
     for log in &logs {

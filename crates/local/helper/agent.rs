@@ -1,8 +1,8 @@
 //! The agent: PID 1 of a sandbox. It takes requests, makes one process for each that could take time, and reaps.
 //!
 //! Commands cannot harm it: the kernel ignores their SIGKILL and SIGSTOP for the first process of a pid namespace, and it is
-//! not dumpable, so it cannot be traced or read. When the launcher is gone it ends, and with it the sandbox; where the sandbox is
-//! not kept, also when its creator has closed its socket.
+//! not dumpable, so it cannot be traced or read. When the launcher is gone it ends, and with it the sandbox; and when its
+//! creator has closed its socket, unless that said before that the sandbox is complete and kept.
 
 use alloc::vec::Vec;
 
@@ -72,9 +72,9 @@ struct Agent {
 }
 
 /// Serves until nobody is left for whom. Returns the exit status.
-pub(crate) fn run(link: OwnedFd, creator: OwnedFd, creator_counts: bool, place: Place) -> i32 {
+pub(crate) fn run(link: OwnedFd, creator: OwnedFd, place: Place) -> i32 {
     let Ok(signals) = process::signal_fd() else { return 1 };
-    let creator = Client { socket: creator, counts: creator_counts };
+    let creator = Client { socket: creator, counts: true };
     let mut agent = Agent { place, crew: Crew::default(), clients: Vec::from([creator]), fence: 0 };
     loop {
         let first = [Some(link.as_fd()), Some(signals.as_fd())];
@@ -133,6 +133,10 @@ impl Agent {
     fn hear_client(&mut self, index: usize) -> bool {
         let client = &self.clients[index];
         match transport::receive::<Fenced<AgentRequest>>(client.socket.as_fd()) {
+            // In the order of what its creator sends, so the end of the socket comes after it.
+            Ok(Some((Fenced { request: AgentRequest::Outlive, .. }, _))) => {
+                self.clients[index].counts = false;
+            }
             Ok(Some((Fenced { fence, request }, fds))) => self.handle(fence, request, fds),
             Ok(None) | Err(Errno(libc::ECONNRESET)) => {
                 if client.counts {
@@ -350,6 +354,8 @@ fn work(
             None => process::exit(1),
         },
         AgentRequest::Look => look::answer(channel.as_fd(), workdir, job.ours),
+        // Worked on where it is heard.
+        AgentRequest::Outlive => {}
     }
     process::exit(0)
 }

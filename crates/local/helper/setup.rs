@@ -95,9 +95,7 @@ pub(crate) fn become_sandbox(
                         cpus: process::CpuShare { count: request.cpus, seed: seed.number },
                         activity: seed.activity,
                     };
-                    // A kept sandbox has no creator that it could miss.
-                    let creator_counts = !request.listing.as_ref().is_some_and(|listing| listing.kept);
-                    process::exit(agent::run(link, socket, creator_counts, place))
+                    process::exit(agent::run(link, socket, place))
                 }
                 Err(_) => process::exit(1),
             }

@@ -35,14 +35,26 @@ impl LocalBackend {
     /// The way to the launcher of a sandbox, whoever started that.
     pub(crate) async fn link_to(&self, operation: &'static str, id: &SandboxId) -> Result<Link> {
         let directory = self.directory(operation)?.ok_or_else(|| lost(operation, id))?;
-        directory.connect(operation, id).await.map(Link::Others)
+        let connected = directory.connect(operation, id).await.map(Link::Others);
+        self.finish_tidying(self.tidy()).await;
+        connected
     }
 
     /// Attaches to a sandbox of another process.
     pub(crate) async fn attach(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
         let directory = self.directory(operation)?.ok_or_else(|| lost(operation, id))?;
-        let link = Link::Others(directory.connect(operation, id).await?);
-        let (agent, note) = ask_to_attach(operation, id, &link).await?;
+        let link = directory.connect(operation, id).await.map(Link::Others);
+        let link = match link {
+            Ok(link) => link,
+            Err(error) => {
+                self.finish_tidying(self.tidy()).await;
+                return Err(error);
+            }
+        };
+        let asked = ask_to_attach(operation, id, &link);
+        // While the launcher answers.
+        let (asked, ()) = tokio::join!(asked, async { self.finish_tidying(self.tidy()).await });
+        let (agent, note) = asked?;
         // A note without content is one of a sandbox whose creation did not come to an end.
         let note = Note::read(note).await.map_err(|error| {
             unexpected(
@@ -202,6 +214,7 @@ impl Attachable for LocalBackend {
                 }
             }
         }
+        self.tidy_well().await;
         sandboxes.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
         Ok(sandboxes)
     }
@@ -243,14 +256,7 @@ impl Attachable for LocalBackend {
 
     async fn prune(&self, dry_run: bool) -> Result<Vec<Leftover>> {
         const OPERATION: &str = "look for leftovers";
-        let mut found = match self.directory(OPERATION)? {
-            Some(directory) => directory
-                .leftovers(dry_run)
-                .map_err(|error| unexpected(OPERATION, "read the directory", error))?,
-            None => Vec::new(),
-        };
-        found.extend(self.hierarchies().leftovers(dry_run));
-        Ok(found)
+        self.prune_leftovers(OPERATION, dry_run).await
     }
 
     async fn events(&self, from: &EventsFrom) -> Result<Events> {

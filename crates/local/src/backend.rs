@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -38,8 +37,8 @@ pub struct LocalBackend {
     config: LocalConfig,
     machine: OnceLock<Machine>,
     hierarchies: OnceLock<Hierarchies>,
-    /// Whether control groups may have been left behind by a launcher that is gone.
-    unswept: AtomicBool,
+    /// When it was last looked for what launchers left behind that are gone.
+    tidied: Mutex<Option<Instant>>,
     launcher: Mutex<Option<Arc<Launcher>>>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
 }
@@ -69,7 +68,7 @@ impl LocalBackend {
             config,
             machine: OnceLock::new(),
             hierarchies: OnceLock::new(),
-            unswept: AtomicBool::new(true),
+            tidied: Mutex::new(None),
             launcher: Mutex::new(None),
             sandboxes: Mutex::new(HashMap::new()),
         }
@@ -153,24 +152,15 @@ impl LocalBackend {
 
     /// Forgets a launcher that does not answer, so that the next sandbox gets a new one.
     pub(crate) fn forget_launcher(&self, dead: &Arc<Launcher>) {
-        dead.retire();
-        self.unswept.store(true, Ordering::Relaxed);
+        *self.last_tidied() = None;
         let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
         if launcher.as_ref().is_some_and(|current| Arc::ptr_eq(current, dead)) {
             *launcher = None;
         }
     }
 
-    /// Removes control groups whose launcher is gone; again with the next sandbox where the kernel still puts processes away.
-    pub(crate) fn sweep(&self) {
-        if self.unswept.swap(false, Ordering::Relaxed) && !self.sweep_now() {
-            self.unswept.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Removes control groups whose launcher is gone; false where one of this process's is in use still.
-    pub(crate) fn sweep_now(&self) -> bool {
-        self.hierarchies().sweep()
+    pub(crate) fn last_tidied(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.tidied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn pids_mechanism(&self) -> PidsMechanism {

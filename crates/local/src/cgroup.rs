@@ -2,6 +2,7 @@
 //! machines some are v1 and some v2.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,13 +12,14 @@ use ringfence_core::{Leftover, Limits, SandboxId, SpecField};
 use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 
-use crate::launcher::living;
+use crate::processes;
+use crate::tidy::Left;
 use crate::wire::{CgroupAction, CgroupStep, Subject};
 
 /// The accounting period of CPU quotas, in microseconds; the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
 
-/// How the directories of sandboxes begin; their owner's process follows.
+/// How the directories of sandboxes begin; their owner's process and their launcher's follow.
 pub(crate) const PREFIX: &str = "ringfence-";
 
 /// What part of a v1 memory limit goes to socket buffers, one in so many, and the most of it.
@@ -140,8 +142,8 @@ impl Hierarchies {
     }
 
     /// Plans the work for the limits that a controller is there for, in directories with the sandbox's name in theirs.
-    pub(crate) fn plan(&self, launcher: u64, sandbox: &str, limits: &Limits) -> CgroupPlan {
-        // Owner and launcher too, for the sweep. Other pid namespaces have the same numbers, so the sandbox's part has to differ.
+    pub(crate) fn plan(&self, launcher: u32, sandbox: &str, limits: &Limits) -> CgroupPlan {
+        // The launcher for the sweep, the owner for people who look. Other pid namespaces have the same numbers, so the sandbox's part has to differ.
         let name = &format!("{PREFIX}{}-{launcher}-{sandbox}", std::process::id());
         let mut plan = CgroupPlan::default();
         let mut v2: Vec<Controller> = Vec::new();
@@ -167,61 +169,93 @@ impl Hierarchies {
 }
 
 impl Hierarchies {
-    /// Removes what launchers left behind that were killed, of this process and of owners that are gone. A directory in use
-    /// cannot be removed, so at worst another's sandbox that is just being made is refused. False where one of this process's
-    /// is in use still.
-    pub(crate) fn sweep(&self) -> bool {
-        let mut all = true;
-        for (path, owner) in self.abandoned() {
-            if fs::remove_dir(path).is_err() {
-                // Another's is not ours to wait for.
-                all &= owner != std::process::id();
+    /// Removes what launchers left behind that are gone. True where there is more to come: a launcher was just killed, of at most so many
+    /// that are asked, or the kernel is still putting away what is in a directory.
+    pub(crate) fn sweep(&self, ask: usize) -> bool {
+        let (abandoned, more_to_come) = self.abandoned(ask);
+        let emptying =
+            abandoned.into_iter().filter(|path| fs::remove_dir(path).is_err() && is_emptying(path)).count();
+        more_to_come || emptying > 0
+    }
+
+    /// Directories of ours whose launcher is gone, and whether one of at most so many that are there was just killed. A launcher that
+    /// lives puts away what it made, also after its owner. In another pid namespace it cannot be seen; what it uses cannot be removed,
+    /// so at worst a sandbox that is just being made there is refused.
+    fn abandoned(&self, mut ask: usize) -> (Vec<PathBuf>, bool) {
+        let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
+        let mut living = BTreeMap::new();
+        let mut more_to_come = false;
+        let mut abandoned = Vec::new();
+        for entry in parents.flat_map(fs::read_dir).flatten().flatten() {
+            let Some(launcher) = entry.file_name().to_str().and_then(launcher_in) else { continue };
+            let lives = *living.entry(launcher).or_insert_with(|| {
+                let lives = processes::is_launcher(launcher);
+                if lives && ask > 0 && !more_to_come {
+                    ask -= 1;
+                    more_to_come = processes::was_killed(launcher);
+                }
+                lives
+            });
+            if !lives {
+                abandoned.push(entry.path());
             }
         }
-        all
+        (abandoned, more_to_come)
     }
 
-    /// Directories of ours whose owner, or whose launcher if it is this process's, is gone; and that owner. A kept sandbox's is among them,
-    /// and in use.
-    fn abandoned(&self) -> Vec<(PathBuf, u32)> {
-        let living = living();
-        let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
-        let entries = parents.flat_map(fs::read_dir).flatten().flatten();
-        let made = entries.filter_map(|entry| {
-            let (owner, launcher) = entry.file_name().to_str().and_then(made_by)?;
-            let own = owner == std::process::id();
-            let left = if own { !living.contains(&launcher) } else { !is_process(owner) };
-            left.then(|| (entry.path(), owner))
-        });
-        made.collect()
-    }
-
-    /// What launchers left behind that are gone: directories without processes. Removed unless `dry_run`.
-    pub(crate) fn leftovers(&self, dry_run: bool) -> Vec<Leftover> {
-        let empty = self.abandoned().into_iter().filter(|(path, _)| !has_processes(path));
-        let found = empty.filter_map(|(path, _)| {
+    /// What launchers left behind that are gone. Removed unless `dry_run`.
+    pub(crate) fn leftovers(&self, dry_run: bool) -> Left {
+        let (abandoned, more_to_come) = self.abandoned(usize::MAX);
+        let found = abandoned.into_iter().filter_map(|path| {
             let id = path.file_name()?.to_str()?.splitn(4, '-').last().and_then(SandboxId::new)?;
-            // One that is in use again, or gone already, was nothing left behind.
+            if is_elsewhere(&path) {
+                return None;
+            }
+            // Gone already: somebody else was faster.
             let removed = !dry_run && fs::remove_dir(&path).is_ok();
             (dry_run || removed || path.exists()).then(|| Leftover {
                 id,
                 what: path.display().to_string(),
                 removed,
-                fault: (!dry_run && !removed).then(|| "it is in use".to_owned()),
+                fault: (!dry_run && !removed).then(|| in_use_by(&path)),
             })
         });
-        found.collect()
+        Left { found: found.collect(), more_to_come }
     }
 }
 
-/// Owner and launcher in the name of a directory of ours.
-fn made_by(name: &str) -> Option<(u32, u64)> {
+/// The launcher in the name of a directory of ours, behind the owner.
+fn launcher_in(name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    let _owner: u32 = parts.next()?.parse().ok()?;
+    parts.next()?.parse().ok()
 }
 
-fn is_process(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+/// Whether what is in a directory is ending, so that it will be empty in a moment. What somebody put there from outside is not.
+pub(crate) fn is_emptying(directory: &Path) -> bool {
+    let members = members(directory);
+    members.is_empty() || members.into_iter().any(processes::is_ending)
+}
+
+/// Whether it is used in another pid namespace, whose launchers cannot be seen here.
+fn is_elsewhere(directory: &Path) -> bool {
+    let members = members(directory);
+    !members.is_empty() && members.iter().all(|pid| *pid == 0)
+}
+
+/// Why a directory that launchers left behind stays.
+fn in_use_by(directory: &Path) -> String {
+    let members: Vec<String> = members(directory).iter().take(5).map(u32::to_string).collect();
+    if members.is_empty() {
+        "it is in use".to_owned()
+    } else {
+        format!("processes are in it: {}", members.join(", "))
+    }
+}
+
+fn members(directory: &Path) -> Vec<u32> {
+    let members = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    members.lines().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 impl CgroupPlan {
@@ -432,12 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn owner_and_launcher_stand_in_the_name() {
-        assert_eq!(made_by("ringfence-12-3-sb-0123"), Some((12, 3)));
+    fn the_launcher_stands_in_the_name() {
+        assert_eq!(launcher_in("ringfence-12-34-sb-0123"), Some(34));
         for other in
             ["ringfence", "ringfence-12", "ringfence-12-sb-0123", "ringfence-x-3-sb", "docker-12-3-sb"]
         {
-            assert_eq!(made_by(other), None, "{other}");
+            assert_eq!(launcher_in(other), None, "{other}");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::note::Note;
 use crate::sandbox::Sandbox;
 use crate::statement::{Known, read_back};
 use crate::transport::{self, Channel};
-use crate::wire::{self, CreateReply, CreateRequest, LauncherRequest};
+use crate::wire::{self, AgentRequest, CreateReply, CreateRequest, Fenced, LauncherRequest};
 use crate::{SCHEME, view};
 
 /// How long the kernel may take to make a sandbox. It takes milliseconds; a machine that needs longer is not well.
@@ -118,7 +118,11 @@ impl LocalBackend {
             }
             Ok(statement)
         });
-        match known {
+        let complete = match known {
+            Ok(statement) if reach == Reach::Kept => outlive(&sandbox).await.map(|()| statement),
+            known => known,
+        };
+        match complete {
             Ok(statement) => {
                 self.remember(sandbox);
                 Ok(Created { id, statement })
@@ -131,14 +135,12 @@ impl LocalBackend {
         }
     }
 
-    /// Makes the directory where it is missing, and takes away what others left in it.
+    /// Makes the directory where it is missing.
     fn prepare_listing(&self) -> Result<Listing> {
         let directory = Directory::make(CREATE, &self.config().runtime_directory())?;
         Audit::of(directory.path())
             .begin()
             .map_err(|error| unusable(CREATE, directory.path(), "begin the audit record", error))?;
-        // What cannot be removed is somebody's to see in `prune`, and no reason not to go on.
-        drop(directory.leftovers(false));
         let note =
             Note::file().map_err(|error| unexpected(CREATE, "create a memory file", error).terminal())?;
         Ok(Listing { directory, note })
@@ -157,7 +159,7 @@ impl LocalBackend {
         wanted: &Wanted,
         name: &str,
         cgroup: &CgroupPlan,
-        listing: Option<&Listing>,
+        (launcher, listing): (u32, Option<&Listing>),
     ) -> CreateRequest {
         let spec = &wanted.spec;
         let workdir = view::workdir_of(spec);
@@ -188,7 +190,7 @@ impl LocalBackend {
             parked: wanted.parked,
             listing: listing.map(|listing| wire::Listing {
                 directory: listing.directory.path().as_os_str().as_encoded_bytes().to_vec(),
-                record: Record::new(cgroup.directories()).encode(),
+                record: Record::new(launcher, cgroup.directories()).encode(),
                 kept: wanted.reach == Reach::Kept,
                 // When it ends is told by the launcher's clock each time the tags are read.
                 tags: encode_tags(&claim::stamp(spec, Some(spec.workdir().unwrap_or(view::WORKDIR)), None)),
@@ -205,12 +207,16 @@ impl LocalBackend {
         for _ in 0..2 {
             let launcher = self.launcher()?;
             let cgroup = if asked {
-                self.sweep();
-                self.hierarchies().plan(launcher.number(), name, limits)
+                self.hierarchies().plan(launcher.pid(), name, limits)
             } else {
                 CgroupPlan::default()
             };
-            let request = LauncherRequest::Create(Box::new(self.request(wanted, name, &cgroup, listing)));
+            let request = LauncherRequest::Create(Box::new(self.request(
+                wanted,
+                name,
+                &cgroup,
+                (launcher.pid(), listing),
+            )));
             let (agent, theirs) =
                 transport::pair().map_err(|error| unexpected(CREATE, "create a socket", error).terminal())?;
             let fds: Vec<_> =
@@ -218,14 +224,20 @@ impl LocalBackend {
             let sent = tokio::time::timeout(CREATE_DEADLINE, launcher.send(&request, &fds)).await;
             drop(theirs);
             match sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-                Ok(()) => match ready(&agent, &wanted.spec).await {
-                    // It took the request and was killed before it had done it. Then nothing of it is left.
-                    Err(_) if launcher.has_ended() => self.forget_launcher(&launcher),
-                    made => {
-                        let (landlock_abi, first) = made?;
-                        return Ok(Provisioned { landlock_abi, first, launcher, agent, cgroup });
+                Ok(()) => {
+                    // While the launcher is at work.
+                    let tidied = self.tidy();
+                    let ready = ready(&agent, &wanted.spec).await;
+                    self.finish_tidying(tidied).await;
+                    match ready {
+                        // It took the request and was killed before it had done it. Then nothing of it is left.
+                        Err(_) if launcher.has_ended() => self.forget_launcher(&launcher),
+                        made => {
+                            let (landlock_abi, first) = made?;
+                            return Ok(Provisioned { landlock_abi, first, launcher, agent, cgroup });
+                        }
                     }
-                },
+                }
                 Err(error) if is_gone(&error) => self.forget_launcher(&launcher),
                 Err(error) => return Err(unexpected(CREATE, "ask the launcher", error).terminal()),
             }
@@ -243,6 +255,15 @@ struct Provisioned {
     launcher: Arc<Launcher>,
     agent: OwnedFd,
     cgroup: CgroupPlan,
+}
+
+/// Says that the sandbox is complete. Until then it ends with its creator: nobody could use it, or would know of it (P116). Nothing may
+/// be waited for after this, because a creation that is given up leaves nothing.
+async fn outlive(sandbox: &Sandbox) -> Result<()> {
+    let request = Fenced { fence: 0, request: AgentRequest::Outlive };
+    transport::send(sandbox.agent.as_fd(), &request, &[])
+        .await
+        .map_err(|error| unexpected(CREATE, "let the sandbox outlive this process", error).terminal())
 }
 
 async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<(u32, OwnedFd)> {

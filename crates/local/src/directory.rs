@@ -21,6 +21,8 @@ use crate::SCHEME;
 use crate::audit::Audit;
 use crate::error::{DIRECTORY_REMEDY, lost, unexpected};
 use crate::link::Connection;
+use crate::processes;
+use crate::tidy::Left;
 use crate::wire::{RECORD_SUFFIX, SOCKET_SUFFIX, VERSION};
 
 /// More than this no record has.
@@ -41,6 +43,8 @@ pub(crate) struct Record {
     version: u32,
     /// The version of the protocol.
     wire: u8,
+    /// The process, for whoever asks whether it was just killed. That it lives is told by the lock.
+    launcher: u32,
     /// Directories to remove when the launcher could not.
     cgroups: Vec<PathBuf>,
 }
@@ -49,8 +53,8 @@ object_only!(Record);
 
 impl Record {
     /// The record of a sandbox of this build.
-    pub(crate) fn new(cgroups: Vec<PathBuf>) -> Self {
-        Self { version: RECORD_VERSION, wire: VERSION, cgroups }
+    pub(crate) fn new(launcher: u32, cgroups: Vec<PathBuf>) -> Self {
+        Self { version: RECORD_VERSION, wire: VERSION, launcher, cgroups }
     }
 
     /// Its bytes.
@@ -63,6 +67,16 @@ impl Record {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok().filter(|record: &Self| record.version == RECORD_VERSION)
     }
+}
+
+/// Whose a record is.
+enum Claimed {
+    /// Nobody's, and what belonged to it.
+    Left(Vec<Leftover>),
+    /// Somebody has its lock.
+    Held(OwnedFd),
+    /// It is none any more.
+    Gone,
 }
 
 /// The directory.
@@ -208,18 +222,28 @@ impl Directory {
         rustix::fs::openat(&self.fd, name, flags, Mode::empty())
     }
 
-    /// Finds what launchers that are gone left behind, and removes it unless `dry_run`.
+    /// Finds what launchers that are gone left behind, and removes it unless `dry_run`. Of those that seem to live, at most so many
+    /// are asked for whether they were just killed.
     ///
     /// Proved to be nobody's: a living launcher has the lock of its record from before that has its name. A socket without a record
     /// belongs to one that is just being made or going, unless nobody listens to it.
-    pub(crate) fn leftovers(&self, dry_run: bool) -> io::Result<Vec<Leftover>> {
+    pub(crate) fn leftovers(&self, dry_run: bool, mut ask: usize) -> io::Result<Left> {
         let mut found = Vec::new();
+        let mut more_to_come = false;
         let names = self.names()?;
         for name in &names {
             let begun = name.strip_prefix('.').filter(|name| is_name(name));
             let whole = name.strip_suffix(RECORD_SUFFIX).filter(|name| is_name(name));
             if let Some(id) = begun.or(whole).and_then(SandboxId::new) {
-                found.extend(self.leftover_record(name, &id, dry_run));
+                match self.leftover_record(name, &id, dry_run) {
+                    Claimed::Left(left) => found.extend(left),
+                    Claimed::Held(file) if ask > 0 && !more_to_come => {
+                        ask -= 1;
+                        more_to_come =
+                            read_record(&file).is_some_and(|record| processes::was_killed(record.launcher));
+                    }
+                    Claimed::Held(_) | Claimed::Gone => {}
+                }
             }
         }
         for name in &names {
@@ -238,35 +262,43 @@ impl Directory {
                 found.push(self.remove(name, &id, dry_run));
             }
         }
-        Ok(found)
+        Ok(Left { found, more_to_come })
     }
 
-    fn leftover_record(&self, name: &str, id: &SandboxId, dry_run: bool) -> Vec<Leftover> {
+    fn leftover_record(&self, name: &str, id: &SandboxId, dry_run: bool) -> Claimed {
         // Gone meanwhile, or no record at all: nothing of ours.
-        let Ok(file) = self.open_record(name) else { return Vec::new() };
+        let Ok(file) = self.open_record(name) else { return Claimed::Gone };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Vec::new();
+            return Claimed::Held(file);
         }
         // Locked, so nobody else tidies up the same; and it may have been renamed or removed before.
         let is_same = |stat: rustix::fs::Stat| {
             rustix::fs::fstat(&file).is_ok_and(|own| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino))
         };
         if !rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_same) {
-            return Vec::new();
+            return Claimed::Gone;
         }
         let mut found = Vec::new();
         for cgroup in read_record(&file).map(|record| record.cgroups).unwrap_or_default() {
             if is_cgroup_of(&cgroup, id) && cgroup.exists() {
-                let removed = (!dry_run).then(|| fs::remove_dir(&cgroup));
+                let removed = (!dry_run).then(|| match fs::remove_dir(&cgroup) {
+                    // Somebody else who tidies up was faster.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    done => done,
+                });
                 found.push(leftover(id, cgroup.display().to_string(), removed));
             }
         }
         // The record last: what could not be removed is found again by it.
         if found.iter().any(|left| left.fault.is_some()) {
-            return found;
+            return Claimed::Left(found);
         }
+        // Of a record that was only begun the launcher may live and, as it could not lock it, have begun another one, whose socket this
+        // would be by now. If it does not live, nobody listens.
         let socket = format!("{}{SOCKET_SUFFIX}", id.as_str());
-        if rustix::fs::statat(&self.fd, socket.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        if !name.starts_with('.')
+            && rustix::fs::statat(&self.fd, socket.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        {
             found.push(self.remove(&socket, id, dry_run));
         }
         let record = self.remove(name, id, dry_run);
@@ -279,7 +311,7 @@ impl Directory {
             tracing::warn!(sandbox = id.as_str(), "the audit record misses the end: {error}");
         }
         found.push(record);
-        found
+        Claimed::Left(found)
     }
 
     fn remove(&self, name: &str, id: &SandboxId, dry_run: bool) -> Leftover {
@@ -347,10 +379,37 @@ mod tests {
     }
 
     #[test]
+    fn p_117_a_begun_record_takes_no_socket_along_on_which_somebody_listens() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::make("test", &place.path().join("r")).unwrap();
+        let make = |name: &str| {
+            std::fs::write(directory.path().join(format!(".{name}")), "").unwrap();
+            let flags = SocketFlags::CLOEXEC;
+            let socket =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let address =
+                SocketAddrUnix::new(directory.path().join(format!("{name}{SOCKET_SUFFIX}"))).unwrap();
+            rustix::net::bind(&socket, &address).unwrap();
+            rustix::net::listen(&socket, 1).unwrap();
+            socket
+        };
+        // One begun anew in between, and one whose launcher is gone.
+        let living = make("sb-01");
+        drop(make("sb-02"));
+        let left = directory.leftovers(false, 0).unwrap();
+        assert!(left.found.iter().all(|left| left.removed), "{left:?}");
+        let names: Vec<String> =
+            directory.names().unwrap().into_iter().filter(|name| name.len() > 2).collect();
+        assert_eq!(names, ["sb-01.sock"]);
+        drop(living);
+    }
+
+    #[test]
     fn a_record_is_read_back_and_nothing_else_is_one() {
-        let record = Record::new(vec!["/sys/fs/cgroup/pids/ringfence-1-2-sb-03".into()]);
+        let record = Record::new(7, vec!["/sys/fs/cgroup/pids/ringfence-1-2-sb-03".into()]);
         assert_eq!(Record::decode(&record.encode()), Some(record));
-        for other in [&b""[..], b"{}", br#"{"version":2,"wire":1,"cgroups":[]}"#, b"[1,1,[]]"] {
+        for other in [&b""[..], b"{}", br#"{"version":2,"wire":1,"launcher":7,"cgroups":[]}"#, b"[1,1,7,[]]"]
+        {
             assert_eq!(Record::decode(other), None, "{}", other.escape_ascii());
         }
     }

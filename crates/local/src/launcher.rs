@@ -1,12 +1,10 @@
 //! The launcher as the owner sees it: started once, asked over one socket, gone when the owner is.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
@@ -22,8 +20,8 @@ static HELPER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
 /// A running launcher. Dropping it ends all its sandboxes but the kept ones.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    /// Unlike any other of this process.
-    number: u64,
+    /// Its process.
+    pid: u32,
     control: Option<OwnedFd>,
     child: Option<Child>,
 }
@@ -44,20 +42,12 @@ impl Launcher {
             .stdout(Stdio::from(owner))
             .stderr(Stdio::null())
             .spawn()?;
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        living().insert(number);
-        Ok(Self { number, control: Some(control), child: Some(child) })
+        Ok(Self { pid: child.id(), control: Some(control), child: Some(child) })
     }
 
     /// Stands in the names of the control groups that it makes.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Notes that it does not answer any more, although some still hold it.
-    pub(crate) fn retire(&self) {
-        living().remove(&self.number);
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Whether it is gone, and with it all its sandboxes.
@@ -80,7 +70,6 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        self.retire();
         // Seen by the launcher as the owner's end: it destroys what is not kept, and exits when nothing is left.
         self.control = None;
         let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,12 +80,6 @@ impl Drop for Launcher {
         }
         collect(&mut ended);
     }
-}
-
-/// The launchers of this process that put away what they made.
-pub(crate) fn living() -> MutexGuard<'static, BTreeSet<u64>> {
-    static LIVING: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Launchers that were told to end and whose exit status nobody has taken yet.

@@ -29,6 +29,8 @@ impl<T: Message> Message for Fenced<T> {
 /// answered, except where it is said to mean something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AgentRequest {
+    /// From its creator, once it has left everything for others: the sandbox no longer ends with that. Not answered.
+    Outlive,
     /// Run a command. Descriptors: standard output and error to write, the same two to read (drained once the owner has
     /// gone), and standard input if any. With a terminal: none.
     Run(RunRequest),
@@ -145,6 +147,7 @@ impl Message for AgentRequest {
                 ask.put(writer);
             }
             Self::Commands => writer.u8(9),
+            Self::Outlive => writer.u8(10),
         }
     }
 
@@ -177,6 +180,7 @@ impl Message for AgentRequest {
             7 => Self::Start(StartRequest::get(reader)?),
             8 => Self::About(reader.u64()?, CommandAsk::get(reader)?),
             9 => Self::Commands,
+            10 => Self::Outlive,
             _ => return Err(Malformed),
         })
     }

@@ -80,6 +80,7 @@ fn requests() -> Vec<AgentRequest> {
         AgentRequest::Import { path: b"p".to_vec(), size: 3, executable: false, content: None },
         AgentRequest::Walk { path: b"p".to_vec(), max_depth: 9 },
         AgentRequest::Look,
+        AgentRequest::Outlive,
     ]);
     requests
 }

@@ -17,7 +17,7 @@ use super::support::{children_of, has_program, is_alone, is_root, path, shell, s
 
 /// A place of its own for records, so that tests do not meet.
 pub(super) struct Place {
-    directory: tempfile::TempDir,
+    pub(super) directory: tempfile::TempDir,
 }
 
 impl Place {
@@ -66,7 +66,11 @@ impl Place {
     }
 }
 
-async fn run(backend: &LocalBackend, id: &SandboxId, command: &str) -> Result<CommandResult, ErrorKind> {
+pub(super) async fn run(
+    backend: &LocalBackend,
+    id: &SandboxId,
+    command: &str,
+) -> Result<CommandResult, ErrorKind> {
     let result = backend.run_command(id, shell(command, 20.0)).await;
     result.map_err(|error| error.kind().clone())
 }
@@ -462,7 +466,7 @@ async fn kill_a_launcher() {
     assert_eq!(what(next.prune(false).await.unwrap()), [(id.clone(), true, None), (id.clone(), true, None)]);
     assert_eq!(place.names(), [format!("{neighbour}.json"), format!("{neighbour}.sock")]);
     // Nobody else could have written it down, and once is enough.
-    assert_eq!(next.prune(false).await.unwrap(), []);
+    assert_eq!(what(next.prune(false).await.unwrap()), []);
     let ended: Vec<_> = place.events().into_iter().filter(|(event, _)| event == "ended").collect();
     assert_eq!(
         ended.iter().map(|(_, line)| (&line["sandbox"], &line["reason"])).collect::<Vec<_>>(),

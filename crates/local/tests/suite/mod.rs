@@ -8,6 +8,7 @@ mod kept;
 mod lifecycle;
 mod limits;
 mod output;
+mod reclaim;
 mod security_attacks;
 mod security_calls;
 mod security_files;

@@ -1,0 +1,220 @@
+//! The processes below this one, seen from outside of every sandbox. This program adopts the orphans among them, so none escapes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, waitpid,
+};
+
+/// The name of launcher, agent and shim, and of the command line program.
+const NAME: &str = "ringfence";
+
+/// A process, and no later one with its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Id {
+    pub(crate) pid: u32,
+    /// When it was started, in the kernel's ticks.
+    start: u64,
+}
+
+/// What it is to a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Outside of a sandbox and not of the helper.
+    Outside,
+    Launcher,
+    /// The first process of a sandbox.
+    Agent,
+    /// One that the agent made: a shim, or what answers a file operation, or makes the network.
+    Worker,
+    /// A program in a sandbox.
+    Command,
+}
+
+/// What is known of a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) id: Id,
+    pub(crate) parent: u32,
+    pub(crate) part: Part,
+    name: String,
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let line = fs::read(format!("/proc/{}/cmdline", self.id.pid)).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let line: String = line.chars().take(80).collect();
+        write!(f, "process {} ({:?}, {}, {})", self.id.pid, self.part, self.name, line.trim())
+    }
+}
+
+/// What `/proc/PID/stat` says: name, state, parent, start.
+struct Stat {
+    name: String,
+    ended: bool,
+    parent: u32,
+    start: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (begin, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    // The 22nd of all, of which two stand before and two were taken.
+    let start = fields.nth(17)?.parse().ok()?;
+    let name = begin.split_once('(')?.1.to_owned();
+    Some(Stat { name, ended: matches!(state, "Z" | "X"), parent, start })
+}
+
+/// Its number in the innermost of its pid namespaces, and how many those are.
+fn inner(pid: u32) -> Option<(u32, usize)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let numbers: Vec<u32> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    Some((*numbers.last()?, numbers.len()))
+}
+
+/// The processes below this one.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    by_pid: BTreeMap<u32, Process>,
+}
+
+impl Tree {
+    /// Makes this process the parent of every orphan among its descendants.
+    pub(crate) fn adopt() -> Result<()> {
+        set_child_subreaper(Some(getpid())).context("become the parent of orphans")
+    }
+
+    /// Looks at all processes of the machine. Those that have ended are not in it.
+    pub(crate) fn look() -> Self {
+        let mut children: BTreeMap<u32, Vec<(u32, Stat)>> = BTreeMap::new();
+        for pid in pids() {
+            if let Some(stat) = stat(pid) {
+                children.entry(stat.parent).or_default().push((pid, stat));
+            }
+        }
+        let own = std::process::id();
+        let depth = inner(own).map_or(1, |(_, depth)| depth);
+        let mut by_pid = BTreeMap::new();
+        let mut open = vec![own];
+        while let Some(parent) = open.pop() {
+            for (pid, stat) in children.remove(&parent).unwrap_or_default() {
+                open.push(pid);
+                if stat.ended {
+                    continue;
+                }
+                let id = Id { pid, start: stat.start };
+                let part = part(&stat.name, inner(pid), depth);
+                by_pid.insert(pid, Process { id, parent: stat.parent, part, name: stat.name });
+            }
+        }
+        Self { by_pid }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Process> {
+        self.by_pid.values()
+    }
+
+    pub(crate) fn get(&self, pid: u32) -> Option<&Process> {
+        self.by_pid.get(&pid)
+    }
+
+    pub(crate) fn ids(&self) -> BTreeSet<Id> {
+        self.all().map(|process| process.id).collect()
+    }
+
+    /// The process, its parent, and so on, as far as they are below this one.
+    pub(crate) fn line(&self, pid: u32) -> Vec<u32> {
+        let mut line = Vec::new();
+        let mut next = self.get(pid);
+        while let Some(process) = next {
+            line.push(process.id.pid);
+            next = self.get(process.parent);
+        }
+        line
+    }
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn part(name: &str, inner: Option<(u32, usize)>, depth_here: usize) -> Part {
+    match inner {
+        Some((1, depth)) if depth > depth_here => Part::Agent,
+        Some((_, depth)) if depth > depth_here && name == NAME => Part::Worker,
+        Some((_, depth)) if depth > depth_here => Part::Command,
+        _ if name == NAME => Part::Launcher,
+        _ => Part::Outside,
+    }
+}
+
+/// Sends a signal to a process, if it is still this one.
+pub(crate) fn signal(id: Id, signal: Signal) -> Result<bool> {
+    let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw).context("a process id")?;
+    let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::SRCH) => return Ok(false),
+        Err(error) => return Err(error).context("open a process"),
+    };
+    // The descriptor is of whoever had the number when it was opened.
+    if stat(id.pid).is_none_or(|stat| stat.start != id.start || stat.ended) {
+        return Ok(false);
+    }
+    match pidfd_send_signal(&fd, signal) {
+        Ok(()) => Ok(true),
+        Err(Errno::SRCH) => Ok(false),
+        Err(error) => Err(error).context("signal a process"),
+    }
+}
+
+/// The identity of a process that was just started.
+pub(crate) fn id_of(pid: u32) -> Option<Id> {
+    stat(pid).map(|stat| Id { pid, start: stat.start })
+}
+
+/// Takes the exit statuses of all children that have ended, adopted ones too; by their numbers.
+pub(crate) fn reap() -> BTreeMap<u32, Option<i32>> {
+    let mut ended = BTreeMap::new();
+    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        ended.insert(pid.as_raw_nonzero().get().unsigned_abs(), status.exit_status());
+    }
+    ended
+}
+
+/// The processes of this machine with a word in their arguments.
+pub(crate) fn with_argument(word: &str) -> Vec<u32> {
+    let has = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        *pid != std::process::id() && line.windows(word.len()).any(|window| window == word.as_bytes())
+    };
+    pids().filter(has).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, part};
+
+    #[test]
+    fn parts_are_told_by_name_and_namespace() {
+        for (name, inner, expected) in [
+            ("sh", Some((12, 1)), Part::Outside),
+            ("ringfence", Some((12, 1)), Part::Launcher),
+            ("ringfence", Some((1, 2)), Part::Agent),
+            ("ringfence", Some((2, 2)), Part::Worker),
+            ("sleep", Some((3, 2)), Part::Command),
+            ("sleep", None, Part::Outside),
+        ] {
+            assert_eq!(part(name, inner, 1), expected, "{name} {inner:?}");
+        }
+        assert_eq!(part("sleep", Some((3, 2)), 2), Part::Outside);
+    }
+}

@@ -1,0 +1,169 @@
+//! What is left of a round: counted from outside, and not believed of anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::cast::Stage;
+use crate::owner::WAITED_FOR;
+use crate::processes::{self, Id, Part, Tree};
+
+/// Whose remains are counted.
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) stage: &'a Stage,
+    /// Not of this round.
+    pub(crate) spared: &'a BTreeSet<Id>,
+    /// Whether a program in a sandbox was killed: what it had started goes on, as after every end of a command.
+    pub(crate) command_was_hit: bool,
+    /// Everybody who may have made control groups.
+    pub(crate) owners: &'a BTreeSet<u32>,
+    /// The mounts of this machine before.
+    pub(crate) mounts: &'a str,
+}
+
+/// The mounts that this process sees.
+pub(crate) fn mounts() -> String {
+    fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
+}
+
+/// The sandboxes that have a record whose lock somebody holds, and who: the launcher.
+pub(crate) fn living(directory: &Path, tree: &Tree) -> BTreeMap<String, u32> {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let holders: BTreeMap<u64, u32> = locks.lines().filter_map(holder).collect();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let held = entries.filter_map(|entry| {
+        let id = entry.file_name().to_str()?.strip_suffix(".json")?.to_owned();
+        let launcher = *holders.get(&entry.metadata().ok()?.ino())?;
+        // Whoever tidies up has the lock of what is nobody's for a moment.
+        tree.get(launcher).filter(|holder| holder.part == Part::Launcher).map(|_| (id, launcher))
+    });
+    held.collect()
+}
+
+/// What the audit record says of a sandbox at last.
+pub(crate) fn audit(directory: &Path, id: &str) -> String {
+    let text = fs::read_to_string(directory.join("audit.jsonl")).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(id)).collect();
+    lines[lines.len().saturating_sub(4)..].join("; ")
+}
+
+/// File and process of a line of `/proc/locks`.
+fn holder(line: &str) -> Option<(u64, u32)> {
+    let mut words = line.split_whitespace().skip(1);
+    let is_whole_file = words.next()? == "FLOCK";
+    let pid = words.nth(2)?.parse().ok()?;
+    let inode = words.next()?.rsplit(':').next()?.parse().ok()?;
+    is_whole_file.then_some((inode, pid))
+}
+
+impl Scene<'_> {
+    /// Everything that is left besides sandboxes that live on: a line for each.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let tree = Tree::look();
+        let living = living(&self.stage.directory(), &tree);
+        let mut left = self.processes(&tree, &living);
+        left.extend(self.control_groups(&living));
+        left.extend(self.files(&living));
+        let now = mounts();
+        left.extend(
+            now.lines().filter(|line| !self.mounts.contains(line)).map(|line| format!("mount {line}")),
+        );
+        left
+    }
+
+    fn processes(&self, tree: &Tree, living: &BTreeMap<String, u32>) -> Vec<String> {
+        let launchers: BTreeSet<u32> = living.values().copied().collect();
+        let ours = || tree.all().filter(|process| !self.spared.contains(&process.id));
+        let mut left = Vec::new();
+        for process in ours() {
+            if !tree.line(process.id.pid).iter().any(|pid| launchers.contains(pid)) {
+                left.push(process.to_string());
+            }
+        }
+        for launcher in &launchers {
+            let agents =
+                ours().filter(|found| found.part == Part::Agent && found.parent == *launcher).count();
+            let records = living.values().filter(|holder| *holder == launcher).count();
+            if agents != records {
+                left.push(format!("launcher {launcher} has {records} kept sandboxes and {agents} agents"));
+            }
+        }
+        // Whoever waited for it is gone, so it should be.
+        let waited_for = format!("{}{WAITED_FOR}", self.stage.marker);
+        let abandoned = processes::with_argument(&waited_for).into_iter();
+        left.extend(abandoned.filter_map(|pid| match tree.get(pid) {
+            Some(_) if self.command_was_hit => None,
+            Some(process) => Some(format!("abandoned {process}")),
+            None => Some(format!("escaped process {pid}")),
+        }));
+        let networks: BTreeSet<PathBuf> =
+            ours().filter_map(|process| network_of(&process.id.pid.to_string())).collect();
+        let own = network_of("self");
+        let count = networks.iter().filter(|network| Some(*network) != own.as_ref()).count();
+        if count > living.len() {
+            left.push(format!("{count} network namespaces of {} sandboxes", living.len()));
+        }
+        left
+    }
+
+    fn control_groups(&self, living: &BTreeMap<String, u32>) -> Vec<String> {
+        let found = control_groups(|owner, name| {
+            self.owners.contains(&owner) && !living.keys().any(|id| name.ends_with(&format!("-{id}")))
+        });
+        found.into_iter().map(|path| format!("control group {}", path.display())).collect()
+    }
+
+    fn files(&self, living: &BTreeMap<String, u32>) -> Vec<String> {
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        };
+        let is_known = |name: &str| {
+            let id = name.strip_suffix(".json").or_else(|| name.strip_suffix(".sock"));
+            matches!(name, "audit.jsonl" | "audit.1.jsonl") || id.is_some_and(|id| living.contains_key(id))
+        };
+        let records = names(&self.stage.directory()).into_iter().filter(|name| !is_known(name));
+        let others = names(&self.stage.runtime).into_iter().filter(|name| name != "ringfence");
+        records.chain(others).chain(names(&self.stage.temporary)).map(|name| format!("file {name}")).collect()
+    }
+}
+
+fn network_of(pid: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
+/// The control groups of sandboxes that `of` takes, by the process in their names and the whole name.
+pub(crate) fn control_groups(mut of: impl FnMut(u32, &str) -> bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), 5)];
+    while let Some((folder, depth)) = open.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let rest = name.strip_prefix("ringfence-").and_then(|rest| rest.split('-').next());
+            match rest.and_then(|pid| pid.parse().ok()) {
+                Some(pid) if of(pid, &name) => found.push(entry.path()),
+                None if depth > 0 => open.push((entry.path(), depth - 1)),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holder;
+
+    #[test]
+    fn the_holder_of_a_lock_is_read() {
+        let line = "1: FLOCK  ADVISORY  WRITE 18775 fe:00:10502158 0 EOF";
+        assert_eq!(holder(line), Some((10_502_158, 18_775)));
+        assert_eq!(holder("2: POSIX  ADVISORY  WRITE 18775 fe:00:10502158 0 EOF"), None);
+        assert_eq!(holder(""), None);
+    }
+}
