@@ -222,6 +222,68 @@ pub(crate) fn processes_with(marker: &str) -> Vec<String> {
     found
 }
 
+/// A process as everybody may see it: namespaces of others are root's to look at, but not how many a process is in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) pid: u32,
+    started: u64,
+    parent: u32,
+    /// How many process namespaces it is in, this one included.
+    depth: usize,
+    number_inside: u32,
+}
+
+impl Seen {
+    /// Returns nothing of a process that is gone.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let numbers: Vec<&str> = numbers.split_whitespace().collect();
+        Some(Self {
+            pid,
+            started: fields[19].parse().ok()?,
+            parent: fields[1].parse().ok()?,
+            depth: numbers.len(),
+            number_inside: numbers.last()?.parse().ok()?,
+        })
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let processes = std::fs::read_dir("/proc").unwrap();
+        processes.filter_map(|entry| Self::of(entry.unwrap().file_name().to_str()?.parse().ok()?))
+    }
+
+    /// What no other process has: numbers are used again, but not within one tick of the clock.
+    pub(crate) fn identity(&self) -> (u32, u64) {
+        (self.pid, self.started)
+    }
+
+    /// The process itself, its parent and so on.
+    pub(crate) fn line(self) -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(self), |process| Self::of(process.parent))
+    }
+
+    /// Whether it is the first process of a sandbox.
+    pub(crate) fn is_first_of_a_sandbox(&self) -> bool {
+        self.depth > 1 && self.number_inside == 1
+    }
+
+    /// Whether it is in no sandbox.
+    pub(crate) fn is_outside(&self) -> bool {
+        self.depth == 1
+    }
+}
+
+/// Returns one process that has `marker` in its arguments.
+#[track_caller]
+pub(crate) fn process_with(marker: &str) -> Seen {
+    let found = processes_with(marker);
+    let pid = found.first().and_then(|process| process.split(':').next()?.parse().ok());
+    pid.and_then(Seen::of).unwrap_or_else(|| panic!("{marker} does not run: {found:?}"))
+}
+
 /// Waits until nothing with `marker` runs any more.
 #[track_caller]
 pub(crate) fn assert_nothing_left(marker: &str) {

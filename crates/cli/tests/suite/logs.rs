@@ -75,24 +75,11 @@ fn p_117_a_killed_launcher_is_in_the_record_once_somebody_has_cleaned_up() {
     assert_eq!(events.last().unwrap()["facts"], json!({"reason": "launcher_gone"}));
 }
 
-/// Kills the ancestor that is a launcher of the process with `marker`.
+/// Kills the launcher above the process with `marker`. One that is left alone is a child of whoever takes orphans.
 fn kill_launcher(marker: &str) {
-    let mut pid: i32 = super::driver::processes_with(marker)[0].split(':').next().unwrap().parse().unwrap();
-    loop {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let mut fields = stat.rsplit(')').next().unwrap().split_whitespace();
-        let parent: i32 = fields.nth(1).unwrap().parse().unwrap();
-        // A launcher that is left alone is a child of whoever takes orphans, and its sandbox is in a namespace of its own.
-        let outside = |pid: i32| {
-            std::fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap()
-                == std::fs::read_link("/proc/self/ns/pid").unwrap()
-        };
-        if outside(pid) {
-            let pid = rustix::process::Pid::from_raw(pid).unwrap();
-            return rustix::process::kill_process(pid, Signal::KILL).unwrap();
-        }
-        pid = parent;
-    }
+    let launcher = super::driver::process_with(marker).line().find(super::driver::Seen::is_outside).unwrap();
+    let pid = rustix::process::Pid::from_raw(launcher.pid.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
 #[test]

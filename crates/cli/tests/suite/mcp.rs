@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::driver::{Call, Running, assert_nothing_left, marker, wait_for_sleeps};
+use super::driver::{Call, Running, Seen, assert_nothing_left, marker, process_with, wait_for_sleeps};
 
 /// A client over pipes.
 struct Client {
@@ -102,35 +102,17 @@ fn lc_03_the_sandbox_ends_with_the_client_whichever_way_it_goes() {
     assert_nothing_left(marker);
 }
 
-/// Returns the process namespaces of all sandboxes that `owner` has, as `readlink /proc/self/ns/pid` shows them inside.
-fn sandboxes_of(owner: u32) -> BTreeSet<String> {
-    let line = |pid: u32, key: &str| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().find_map(|line| line.strip_prefix(key).map(str::to_owned)).unwrap_or_default()
-    };
-    let parent = |pid: u32| line(pid, "PPid:\t").parse().ok();
-    let processes = std::fs::read_dir("/proc").unwrap();
-    let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    pids.filter(|pid| line(*pid, "NSpid:\t").ends_with("\t1"))
-        .filter(|pid| std::iter::successors(Some(*pid), |pid| parent(*pid)).any(|pid| pid == owner))
-        // One that has just ended has none.
-        .filter_map(|pid| {
-            std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?.into_os_string().into_string().ok()
-        })
-        .collect()
-}
-
-/// Returns the process namespaces of all processes there are.
-fn namespaces() -> BTreeSet<String> {
-    let processes = std::fs::read_dir("/proc").unwrap();
-    let links = processes.filter_map(|entry| std::fs::read_link(entry.unwrap().path().join("ns/pid")).ok());
-    links.filter_map(|link| link.into_os_string().into_string().ok()).collect()
+/// Returns the first processes of all sandboxes below a process.
+fn sandboxes_of(owner: u32) -> BTreeSet<(u32, u64)> {
+    let first = Seen::all().filter(Seen::is_first_of_a_sandbox);
+    let below = first.filter(|process| process.line().any(|above| above.pid == owner));
+    below.map(|process| process.identity()).collect()
 }
 
 #[test]
 fn a_pool_holds_sandboxes_ready_hands_one_out_and_leaves_none() {
     #[track_caller]
-    fn wait_for(owner: u32, count: usize) -> BTreeSet<String> {
+    fn wait_for(owner: u32, count: usize) -> BTreeSet<(u32, u64)> {
         let started = Instant::now();
         loop {
             let found = sandboxes_of(owner);
@@ -162,17 +144,17 @@ fn a_pool_holds_sandboxes_ready_hands_one_out_and_leaves_none() {
         let mut client = Client::of(call);
         let owner = client.running.child.id();
         let ready = wait_for(owner, 2);
-        let command = "cat seed; readlink /proc/self/ns/pid";
+        let marker = &marker();
+        let command = format!("cat seed; setsid sleep {marker} >/dev/null 2>&1 &");
         let answer = client.call("run_command", json!({"command": command}));
-        let stdout = answer["structuredContent"]["stdout"].as_str().unwrap_or_default();
-        let Some(namespace) = stdout.strip_prefix("staged") else { panic!("{answer}") };
-        assert!(ready.contains(namespace), "{namespace} is none of {ready:?}");
+        assert_eq!(answer["structuredContent"]["stdout"], "staged", "{answer}");
+        wait_for_sleeps(marker, 1);
+        let used = process_with(marker).line().find(Seen::is_first_of_a_sandbox).unwrap();
+        assert!(ready.contains(&used.identity()), "{used:?} is none of {ready:?}");
         let all = wait_for(owner, 3);
         assert!(all.is_superset(&ready), "{all:?} without some of {ready:?}");
-        assert!(
-            all.is_subset(&namespaces()),
-            "they are found before the end, so that they would be after it"
-        );
+        let alive = || Seen::all().map(|process| process.identity()).collect::<BTreeSet<_>>();
+        assert!(all.is_subset(&alive()), "they are found before the end, so that they would be after it");
         match signal {
             None => drop(client.running.child.stdin.take()),
             Some(signal) => client.running.signal(signal),
@@ -184,7 +166,7 @@ fn a_pool_holds_sandboxes_ready_hands_one_out_and_leaves_none() {
         };
         assert_eq!(client.running.done().status, status);
         let started = Instant::now();
-        while !namespaces().is_disjoint(&all) {
+        while !alive().is_disjoint(&all) {
             assert!(started.elapsed() < Duration::from_secs(2), "left behind, of {all:?}");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -42,7 +42,7 @@ fn a_read_only_place_is_refused_and_nothing_is_made() {
     for prepare in
         ["", "mkdir -m 700 /mnt/ringfence;", "mkdir -m 700 /mnt/ringfence; touch /mnt/ringfence/audit.jsonl;"]
     {
-        let script = format!("{prepare} mount -o remount,ro /mnt\n{CREATE}");
+        let script = format!("{prepare} mount -o remount,bind,ro /mnt\n{CREATE}");
         assert_refused(&in_a_place("mode=700", &script), told, REMEDY);
     }
 }

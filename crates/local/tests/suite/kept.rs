@@ -13,6 +13,7 @@ use ringfence_core::{
 };
 use ringfence_local::{LocalBackend, LocalConfig};
 
+use super::security_support::{SHOWN, directory_to_show};
 use super::support::{children_of, has_program, is_alone, is_root, path, shell, skip, slowness, until};
 
 /// A place of its own for records, so that tests do not meet.
@@ -132,7 +133,9 @@ async fn s_36_records_and_sockets_are_this_users_alone() {
 #[tokio::test]
 async fn s_36_a_sandbox_is_never_shown_where_sandboxes_are_found() {
     let place = Place::new();
-    let shown = tempfile::tempdir_in("/srv").unwrap();
+    let Some(shown) = directory_to_show() else {
+        return skip("s_36_a_sandbox_is_never_shown_where_sandboxes_are_found", SHOWN);
+    };
     for (read_only, runtime) in [
         (shown.path().to_owned(), shown.path().join("ringfence")),
         (shown.path().join("ringfence"), shown.path().join("ringfence")),

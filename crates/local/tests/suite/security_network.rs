@@ -7,7 +7,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use ringfence_core::{Allowlist, Backend, ErrorKind, NetworkPolicy, NetworkStrength, SandboxSpec, SpecField};
 use ringfence_local::{LocalBackend, LocalConfig};
 
-use super::security_support::{has_landlock, has_python, inside, lines, outside, showing, skipped};
+use super::security_support::{
+    SHOWN, directory_to_show, has_landlock, has_python, inside, lines, outside, showing, skipped,
+};
 use super::support::{Box, children_of, is_alone};
 
 /// Nothing may weaken with the network. While there is no network but the closed one, that is so because every other one is refused by
@@ -220,15 +222,7 @@ async fn s_09_what_lies_in_a_shown_directory_is_not_written_to() {
     if !has_python(TEST) {
         return;
     }
-    // The sandbox has directories of its own at these places.
-    let own = ["/tmp", "/var/tmp", "/dev/shm"];
-    let places =
-        [env!("CARGO_TARGET_TMPDIR"), "/var/lib", env!("CARGO_MANIFEST_DIR")].map(std::path::PathBuf::from);
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let place = places.into_iter().chain(home).filter(|place| !own.iter().any(|own| place.starts_with(own)));
-    let Some(directory) = place.filter_map(|place| tempfile::tempdir_in(place).ok()).next() else {
-        return skipped(TEST, "a directory to write to that sandboxes have none of their own at");
-    };
+    let Some(directory) = directory_to_show() else { return skipped(TEST, SHOWN) };
     let mode = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     };

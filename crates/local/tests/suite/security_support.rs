@@ -60,6 +60,20 @@ pub(crate) fn skipped(test: &str, missing: &str) {
     }
 }
 
+/// A new directory of the host at a place where sandboxes have no directory of their own, so that it can be shown to them.
+pub(crate) fn directory_to_show() -> Option<tempfile::TempDir> {
+    let own = ["/tmp", "/var/tmp", "/dev/shm"];
+    let places =
+        [env!("CARGO_TARGET_TMPDIR"), "/var/lib", env!("CARGO_MANIFEST_DIR")].map(std::path::PathBuf::from);
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let mut places =
+        places.into_iter().chain(home).filter(|place| !own.iter().any(|own| place.starts_with(own)));
+    places.find_map(|place| tempfile::tempdir_in(place).ok())
+}
+
+/// What [`directory_to_show`] is about.
+pub(crate) const SHOWN: &str = "a directory to write to that sandboxes have none of their own at";
+
 /// Whether probes can run; otherwise notes the skip.
 pub(crate) fn has_python(test: &str) -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
