@@ -19,7 +19,8 @@ const REMOVAL_MILLIS: u64 = 5000;
 pub(crate) struct Ending {
     /// Which one.
     pub(crate) name: Vec<u8>,
-    cgroups: Vec<Vec<u8>>,
+    /// What is not removed yet, or could not be.
+    pub(crate) cgroups: Vec<Vec<u8>>,
     /// Who wants to know.
     pub(crate) waiting: Vec<OwnedFd>,
     deadline_millis: u64,
@@ -107,12 +108,13 @@ impl Cgroups {
         core::mem::take(&mut self.owned)
     }
 
-    /// Undoes a creation that failed.
-    pub(crate) fn remove(&mut self, name: &[u8]) {
+    /// Undoes a creation that failed; returns what could not be removed.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Vec<Vec<u8>> {
         let mut ending = Ending::new(name.to_vec(), self.take_owned(), Vec::new());
         while !ending.progress() {
             drop(socket::poll(&mut [], Some(REMOVAL_RETRY_MILLIS)));
         }
+        ending.cgroups
     }
 }
 

@@ -32,6 +32,9 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
 /// Connections to one sandbox at a time; more are closed at once, so that nobody takes all of the launcher's descriptors.
 const MAX_CONNECTIONS: usize = 256;
 
+/// Descriptors that no sandbox is made of: a request whose descriptors cannot be taken over is lost, and its sender not even told.
+const SPARE_DESCRIPTORS: usize = 32;
+
 /// What woke the launcher. The number behind is the sandbox's or the connection's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key {
@@ -88,6 +91,7 @@ pub(crate) fn serve() -> crate::sys::Result<()> {
         sandboxes: BTreeMap::new(),
         connections: BTreeMap::new(),
         ending: Vec::new(),
+        stuck: Vec::new(),
         spare: file::open(None, b"/dev/null", libc::O_RDONLY, 0).ok(),
     };
     while launcher.has_work() {
@@ -117,6 +121,9 @@ struct Launcher {
     sandboxes: BTreeMap<u64, Sandbox>,
     connections: BTreeMap<u64, Connection>,
     ending: Vec<Ending>,
+    /// Control groups that could not be removed, because somebody put something into them. Tried again with each sandbox, and no
+    /// reason to stay: whoever comes after this process tries too.
+    stuck: Vec<Vec<u8>>,
     /// A descriptor to let go of when there is none left.
     spare: Option<OwnedFd>,
 }
@@ -146,7 +153,14 @@ impl Launcher {
         for sandbox in self.sandboxes.values_mut() {
             sandbox.keep_time(now);
         }
-        self.ending.retain_mut(|ending| !ending.progress());
+        let stuck = &mut self.stuck;
+        self.ending.retain_mut(|ending| {
+            let done = ending.progress();
+            if done {
+                stuck.append(&mut ending.cgroups);
+            }
+            !done
+        });
         Ok(())
     }
 
@@ -266,14 +280,12 @@ impl Launcher {
         let now = process::now_millis();
         let reply = match request {
             SandboxRequest::Attach => {
-                let attached = sandbox.attach();
+                let attached = sandbox.attach().and_then(|(client, note)| {
+                    transport::reply_now(answer.as_fd(), &SandboxReply::Attached, &[client.as_fd(), note])
+                });
                 match attached {
-                    Ok((client, note)) => {
-                        let fds = [client.as_fd(), note];
-                        // A client that is gone uses nothing.
-                        drop(transport::reply_now(answer.as_fd(), &SandboxReply::Attached, &fds));
-                        return;
-                    }
+                    Ok(()) => return,
+                    // Also where it can be told but not be given descriptors: too many are on their way.
                     Err(Errno(errno)) => SandboxReply::Failed(errno),
                 }
             }
@@ -292,6 +304,14 @@ impl Launcher {
         drop(transport::reply_now(answer.as_fd(), &reply, &[]));
     }
 
+    /// Checks that there will be descriptors for requests, its own and what another sandbox takes included.
+    fn leave_descriptors(&self) -> crate::sys::Result<()> {
+        let sandboxes: usize = self.sandboxes.values().map(Sandbox::descriptors).sum();
+        let waiting: usize = self.ending.iter().map(|ending| ending.waiting.len()).sum();
+        let taken = sandboxes + waiting + self.connections.len() + SPARE_DESCRIPTORS;
+        if taken as u64 > process::most_open_files()? { Err(Errno(libc::EMFILE)) } else { Ok(()) }
+    }
+
     fn create(
         &mut self,
         request: &CreateRequest,
@@ -301,10 +321,13 @@ impl Launcher {
         if self.sandboxes.values().any(|sandbox| sandbox.name == request.name) {
             return Err(Failure::at("name the sandbox")(Errno(libc::EEXIST)));
         }
+        self.stuck
+            .retain(|path| !matches!(file::remove_directory(None, path), Ok(()) | Err(Errno(libc::ENOENT))));
+        self.leave_descriptors().map_err(Failure::at("leave some for requests"))?;
         let mut cgroups = Cgroups::default();
         let result = self.create_in(request, agent, note, &mut cgroups);
         if result.is_err() {
-            cgroups.remove(&request.name);
+            self.stuck.append(&mut cgroups.remove(&request.name));
         }
         result
     }

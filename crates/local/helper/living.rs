@@ -123,6 +123,12 @@ impl Sandbox {
         self.listing.as_ref().map(|listing| listing.listener.as_fd())
     }
 
+    /// How many descriptors it takes.
+    pub(crate) fn descriptors(&self) -> usize {
+        // Its process and the agent; and where it can be found directory, record, listener and note.
+        2 + if self.listing.is_some() { 4 } else { 0 } + self.waiting.len()
+    }
+
     /// Its first process, which becomes readable at its end.
     pub(crate) fn process(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()

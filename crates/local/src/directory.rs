@@ -254,10 +254,10 @@ impl Directory {
                 [format!(".{sandbox}"), format!("{sandbox}{RECORD_SUFFIX}")].iter().any(|record| {
                     rustix::fs::statat(&self.fd, record.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
                 });
-            let is_dead = matches!(self.try_connect(sandbox), Err(Errno::CONNREFUSED));
             if let Some(id) = SandboxId::new(sandbox)
                 && !has_record
-                && is_dead
+                // Only then: each connection is one more that its launcher has to take.
+                && matches!(self.try_connect(sandbox), Err(Errno::CONNREFUSED))
             {
                 found.push(self.remove(name, &id, dry_run));
             }

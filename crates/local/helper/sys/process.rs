@@ -265,7 +265,12 @@ pub(crate) fn lower_limit(resource: impl Word, most: u64) -> Result<()> {
     set_limit(resource, most.min(limit.rlim_max))
 }
 
-/// Raises the soft limit of open descriptors to the hard one; the launcher holds two per sandbox.
+/// How many descriptors this process may have.
+pub(crate) fn most_open_files() -> Result<u64> {
+    read_limit(libc::RLIMIT_NOFILE.word()).map(|limit| limit.rlim_cur)
+}
+
+/// Raises the soft limit of open descriptors to the hard one; the launcher holds several per sandbox.
 pub(crate) fn raise_open_files() -> Result<()> {
     let resource = libc::RLIMIT_NOFILE.word();
     let limit = read_limit(resource)?;

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::kept::{Place, run};
 use super::support::{
-    assert_took, cgroups_made_by, children_of, has_cgroups, is_alone, limits_processes, skip, timed, until,
+    assert_took, cgroups_made_by, children_of, has_cgroups, is_alone, limits_processes, shell, skip, timed,
+    until,
 };
 
 fn fine() -> Result<CommandResult, ErrorKind> {
@@ -227,8 +228,8 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn p_117_what_cannot_be_removed_is_named_and_in_nobodys_way() {
-    const TEST: &str = "p_117_what_cannot_be_removed_is_named_and_in_nobodys_way";
+fn p_117_what_a_killed_launcher_left_in_use_is_named_and_in_nobodys_way() {
+    const TEST: &str = "p_117_what_a_killed_launcher_left_in_use_is_named_and_in_nobodys_way";
     if !has_cgroups() {
         return skip(TEST, "control groups");
     }
@@ -259,6 +260,44 @@ fn p_117_what_cannot_be_removed_is_named_and_in_nobodys_way() {
         // By this call, or by whoever else of this user has come in between.
         let left = prune(&next).await;
         assert!(left.is_empty() || left == [Leftover { id, what, removed: true, fault: None }], "{left:?}");
+        assert_eq!(own_cgroups(), BTreeSet::new());
+    });
+}
+
+#[test]
+fn p_117_a_control_group_that_stays_is_said_and_removed_with_the_next_sandbox() {
+    const TEST: &str = "p_117_a_control_group_that_stays_is_said_and_removed_with_the_next_sandbox";
+    if !has_cgroups() {
+        return skip(TEST, "control groups");
+    }
+    if !is_alone(&format!("suite::reclaim::{TEST}")) {
+        return;
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let place = Place::new();
+        let creator = place.backend();
+        let spec = limited().await;
+        let id = creator.create_reachable(&spec, Reach::Kept).await.unwrap().id;
+        let left = own_cgroups();
+        let mut stranger = Stranger::start();
+        let entrance = left.first().unwrap().join("cgroup.procs");
+        std::fs::write(entrance, stranger.0.id().to_string()).unwrap();
+        let other = place.backend();
+        // It goes on with others while it tries.
+        let meanwhile = async {
+            let id = creator.create(&SandboxSpec::new()).await.unwrap().id;
+            creator.run_command(&id, shell("echo fine", 20.0)).await.unwrap().stdout.text().into_owned()
+        };
+        let (destroyed, said) = tokio::join!(timed(other.destroy(&id)), timed(meanwhile));
+        assert_eq!(said.0, "fine\n");
+        assert_took(said.1, 0.0, 1.0);
+        let error = destroyed.0.unwrap_err();
+        let told = "its processes are gone, but a cgroup directory of it could not be removed";
+        assert_eq!((error.kind(), error.message()), (&ErrorKind::Unexpected, told));
+        assert_took(destroyed.1, 4.9, 6.0);
+        assert_eq!((place.names(), own_cgroups()), (Vec::new(), left));
+        stranger.end();
+        creator.create(&SandboxSpec::new()).await.unwrap();
         assert_eq!(own_cgroups(), BTreeSet::new());
     });
 }
