@@ -17,7 +17,7 @@ use crate::access::Access;
 use crate::cgroup::{Controller, Hierarchies};
 use crate::config::{LocalConfig, Shell};
 use crate::create::Wanted;
-use crate::error::unexpected;
+use crate::error::no_launcher;
 use crate::launcher::Launcher;
 use crate::sandbox::Sandbox;
 use crate::wire::SandboxRequest;
@@ -141,11 +141,7 @@ impl LocalBackend {
         if let Some(running) = &*launcher {
             return Ok(Arc::clone(running));
         }
-        let started = Launcher::start().map(Arc::new).map_err(|error| {
-            unexpected(CREATE, "start the launcher from a memory file", error)
-                .hint("that needs /proc, /dev/null, and the sysctl vm.memfd_noexec below 2")
-                .terminal()
-        })?;
+        let started = Launcher::start().map(Arc::new).map_err(no_launcher)?;
         *launcher = Some(Arc::clone(&started));
         Ok(started)
     }

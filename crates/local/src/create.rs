@@ -13,7 +13,7 @@ use crate::audit::{Audit, millis};
 use crate::backend::{CREATE, DEFAULT_PIDS, LocalBackend, PidsMechanism};
 use crate::cgroup::CgroupPlan;
 use crate::directory::{Directory, Record, unusable};
-use crate::error::{step_failed, unexpected};
+use crate::error::{not_created, step_failed, unexpected};
 use crate::launcher::Launcher;
 use crate::link::{Link, is_gone};
 use crate::note::Note;
@@ -111,8 +111,7 @@ impl LocalBackend {
                     pids: cgroup.pids.clone(),
                     cgroups: cgroup.directories(),
                 };
-                note.write(listing.note)
-                    .map_err(|error| unexpected(CREATE, "leave a note for others", error).terminal())?;
+                note.write(listing.note).map_err(|error| not_created("leave a note for others", error))?;
                 let facts = json!({"reach": reach.name(), "labels": spec.labels(), "owner": spec.owner()});
                 sandbox.record("created", facts);
             }
@@ -141,8 +140,7 @@ impl LocalBackend {
         Audit::of(directory.path())
             .begin()
             .map_err(|error| unusable(CREATE, directory.path(), "begin the audit record", error))?;
-        let note =
-            Note::file().map_err(|error| unexpected(CREATE, "create a memory file", error).terminal())?;
+        let note = Note::file().map_err(|error| not_created("create a memory file", error))?;
         Ok(Listing { directory, note })
     }
 
@@ -217,8 +215,7 @@ impl LocalBackend {
                 &cgroup,
                 (launcher.pid(), listing),
             )));
-            let (agent, theirs) =
-                transport::pair().map_err(|error| unexpected(CREATE, "create a socket", error).terminal())?;
+            let (agent, theirs) = transport::pair().map_err(|error| not_created("create a socket", error))?;
             let fds: Vec<_> =
                 [theirs.as_fd()].into_iter().chain(listing.map(|listing| listing.note.as_fd())).collect();
             let sent = tokio::time::timeout(CREATE_DEADLINE, launcher.send(&request, &fds)).await;
@@ -239,7 +236,7 @@ impl LocalBackend {
                     }
                 }
                 Err(error) if is_gone(&error) => self.forget_launcher(&launcher),
-                Err(error) => return Err(unexpected(CREATE, "ask the launcher", error).terminal()),
+                Err(error) => return Err(not_created("ask the launcher", error)),
             }
         }
         Err(Error::new(ErrorKind::Unavailable, SCHEME, CREATE, "the launcher ends as soon as it is started")
@@ -263,7 +260,7 @@ async fn outlive(sandbox: &Sandbox) -> Result<()> {
     let request = Fenced { fence: 0, request: AgentRequest::Outlive };
     transport::send(sandbox.agent.as_fd(), &request, &[])
         .await
-        .map_err(|error| unexpected(CREATE, "let the sandbox outlive this process", error).terminal())
+        .map_err(|error| not_created("let the sandbox outlive this process", error))
 }
 
 async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<(u32, OwnedFd)> {
@@ -271,9 +268,9 @@ async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<(u32, OwnedFd)> {
         .as_fd()
         .try_clone_to_owned()
         .and_then(Channel::new)
-        .map_err(|error| unexpected(CREATE, "wait for a socket", error).terminal())?;
+        .map_err(|error| not_created("wait for a socket", error))?;
     let reply = match tokio::time::timeout(CREATE_DEADLINE, copy.receive::<CreateReply>()).await {
-        Ok(reply) => reply.map_err(|error| unexpected(CREATE, "hear from the sandbox", error).terminal())?,
+        Ok(reply) => reply.map_err(|error| not_created("hear from the sandbox", error))?,
         Err(_) => {
             let message = format!("the kernel did not make it within {} s", CREATE_DEADLINE.as_secs());
             return Err(Error::new(ErrorKind::DeadlineExceeded, SCHEME, CREATE, message).terminal());

@@ -7,6 +7,7 @@ use ringfence_core::{Error, ErrorKind, GuestPath, SandboxId, SpecField};
 use rustix::io::Errno;
 
 use crate::SCHEME;
+use crate::backend::CREATE;
 use crate::wire::{FileFault, Subject};
 
 /// A sandbox that is gone or never was.
@@ -18,7 +19,20 @@ pub(crate) fn lost(operation: &'static str, sandbox: &SandboxId) -> Error {
 
 /// Something of the operating system that should not fail.
 pub(crate) fn unexpected(operation: &'static str, what: &'static str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Unexpected, SCHEME, operation, what).source(error)
+    // Only where a process is to be started does this errno speak of them.
+    let errno = error.raw_os_error().filter(|_| error.kind() != io::ErrorKind::WouldBlock);
+    let hint = errno.and_then(shortage).map(|(_, hint)| hint);
+    let error = Error::new(ErrorKind::Unexpected, SCHEME, operation, what).source(error);
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// The same in this process while it has a sandbox made. That is over then.
+pub(crate) fn not_created(step: &'static str, error: io::Error) -> Error {
+    let errno = error.raw_os_error().unwrap_or_default();
+    used_up(step, errno).unwrap_or_else(|| unexpected(CREATE, step, error).terminal())
 }
 
 /// A step of creation that failed: a refusal where a field of the spec needs it, otherwise the end of the matter (BK-03).
@@ -30,6 +44,11 @@ pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
             .source(cause)
             .hint("raise the disk limit; where there is none, the memory limit, half of which it is");
     }
+    // A lock that somebody else has is no shortage.
+    let is_lock = subject == Subject::Listing && cause.kind() == io::ErrorKind::WouldBlock;
+    if let (false, Some(error)) = (is_lock, used_up(step, errno)) {
+        return error;
+    }
     let message = match subject {
         Subject::Listing => format!("the sandbox could not be made to be found: {step}"),
         _ if is_about_a_path(subject, errno) => format!("a host path cannot be shown: {step}"),
@@ -40,6 +59,45 @@ pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
         None => Error::new(ErrorKind::Unavailable, SCHEME, "create a sandbox", message).terminal(),
     };
     error.source(cause).hint(remedy(subject, step, errno))
+}
+
+/// The launcher could not be started.
+pub(crate) fn no_launcher(error: io::Error) -> Error {
+    const STEP: &str = "start the launcher from a memory file";
+    used_up(STEP, error.raw_os_error().unwrap_or_default()).unwrap_or_else(|| {
+        unexpected(CREATE, STEP, error)
+            .hint("that needs /proc, /dev/null, and the sysctl vm.memfd_noexec below 2")
+            .terminal()
+    })
+}
+
+/// What any step can meet that has nothing to do with it: the machine, or this user, has no more of something.
+fn used_up(step: &str, errno: i32) -> Option<Error> {
+    let (what, hint) = shortage(errno)?;
+    let error = Error::new(ErrorKind::Unavailable, SCHEME, CREATE, format!("{what}: {step}"));
+    Some(error.source(io::Error::from_raw_os_error(errno)).hint(hint).terminal())
+}
+
+/// What is used up, and the way out.
+fn shortage(errno: i32) -> Option<(&'static str, &'static str)> {
+    Some(match Errno::from_raw_os_error(errno) {
+        Errno::MFILE => (
+            "no descriptor is left for another sandbox",
+            "raise the limit on open files (ulimit -n; for the launcher, which takes up to ten for each sandbox, the hard one counts, \
+             ulimit -Hn), or end some sandboxes",
+        ),
+        Errno::NFILE => {
+            ("this machine has no descriptor left", "raise fs.file-max (sysctl), or end something")
+        }
+        Errno::AGAIN => (
+            "no process can be started any more",
+            "raise the limit on processes of this user (ulimit -u) or of the control group around it (pids.max), or end some",
+        ),
+        Errno::NOMEM => {
+            ("there is no memory left", "raise the memory limit around this process, or end something")
+        }
+        _ => return None,
+    })
 }
 
 fn field_of(subject: Subject) -> Option<SpecField> {
@@ -195,6 +253,41 @@ pub(crate) fn file_failed(operation: &'static str, path: &GuestPath, fault: File
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_used_up_is_no_fault_of_the_step_that_met_it() {
+        for (errno, told) in [
+            (Errno::MFILE, "open files (ulimit -n;"),
+            (Errno::NFILE, "fs.file-max"),
+            (Errno::AGAIN, "processes of this user (ulimit -u)"),
+            (Errno::NOMEM, "memory limit around this process"),
+        ] {
+            for subject in [Subject::Network, Subject::Namespaces, Subject::Listing, Subject::Pids] {
+                if (subject, errno) == (Subject::Listing, Errno::AGAIN) {
+                    let error = step_failed(subject, "lock the record", errno.raw_os_error());
+                    assert!(error.message().starts_with("the sandbox could not be made to be found"));
+                    continue;
+                }
+                let error = step_failed(subject, "do it", errno.raw_os_error());
+                assert_eq!(
+                    (error.kind(), error.field(), error.is_terminal()),
+                    (&ErrorKind::Unavailable, None, true)
+                );
+                assert!(error.hint_text().is_some_and(|hint| hint.contains(told)), "{error}");
+                assert!(error.message().ends_with(": do it"), "{error}");
+            }
+            let error = not_created("do it", errno.into());
+            assert_eq!((error.kind(), error.is_terminal()), (&ErrorKind::Unavailable, true));
+            assert!(error.hint_text().is_some_and(|hint| hint.contains(told)), "{error}");
+            // A sandbox that stands is not over.
+            let error = unexpected("run a command", "do it", errno.into());
+            assert_eq!((error.kind(), error.is_terminal()), (&ErrorKind::Unexpected, false));
+            let has_hint = error.hint_text().is_some_and(|hint| hint.contains(told));
+            assert_eq!(has_hint, errno != Errno::AGAIN, "{error}");
+        }
+        let other = unexpected("run a command", "do it", Errno::IO.into());
+        assert_eq!(other.hint_text(), None);
+    }
 
     #[test]
     fn s_21_the_kind_of_namespace_that_is_switched_off_is_named() {

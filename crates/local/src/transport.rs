@@ -149,6 +149,10 @@ fn receive_packet(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)>
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::from(Errno::MSGSIZE));
     }
+    // Its descriptors are lost: there was none left here to take one over.
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::from(Errno::MFILE));
+    }
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {

@@ -9,6 +9,7 @@ mod lifecycle;
 mod limits;
 mod output;
 mod reclaim;
+mod scarcity;
 mod security_attacks;
 mod security_calls;
 mod security_files;
