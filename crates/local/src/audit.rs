@@ -1,17 +1,19 @@
 //! The audit record: a line for each thing that happened to a sandbox that others can find, without contents.
 
+mod noted;
 pub(crate) mod reader;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
-use ringfence_core::{CommandResult, Error, GuestPath, Invocation, Result, SandboxId};
+use ringfence_core::{CommandResult, GuestPath, Invocation, Result, SandboxId, TreeSummary};
 use rustix::fs::{FlockOperation, OFlags};
 use serde_json::{Value, json};
 
+pub(crate) use self::noted::Noted;
 use crate::config::LocalConfig;
 use crate::wire::AUDIT_FILE;
 
@@ -113,19 +115,14 @@ pub(crate) fn command(config: &LocalConfig, invocation: &Invocation) -> Value {
     facts
 }
 
-/// The same with how it went.
-pub(crate) fn command_result(mut facts: Value, started: Instant, result: &Result<CommandResult>) -> Value {
-    facts["seconds"] = started.elapsed().as_secs_f64().into();
-    match result {
-        Ok(result) => {
-            facts["ending"] = result.ending.name().into();
-            facts["status"] = result.ending.shell_status().into();
-            facts["stdout_bytes"] = result.stdout.total_bytes.into();
-            facts["stderr_bytes"] = result.stderr.total_bytes.into();
-        }
-        Err(error) => facts["error"] = error.kind().name().into(),
-    }
-    facts
+/// What is written of the result of a command.
+pub(crate) fn command_result(result: &CommandResult) -> Value {
+    json!({
+        "ending": result.ending.name(),
+        "status": result.ending.shell_status(),
+        "stdout_bytes": result.stdout.total_bytes,
+        "stderr_bytes": result.stderr.total_bytes,
+    })
 }
 
 /// What is written of what either came about or did not.
@@ -136,26 +133,19 @@ pub(crate) fn outcome<T>(result: &Result<T>) -> Value {
     }
 }
 
-/// What is written of an interactive command.
-pub(crate) fn terminal<T>(facts: Option<Value>, result: &Result<T>) -> Value {
-    let mut facts = facts.unwrap_or_else(|| json!({"kind": "interactive shell"}));
-    if let Err(error) = result {
-        facts["error"] = error.kind().name().into();
+/// What is written of a file operation.
+pub(crate) fn file(config: &LocalConfig, path: &GuestPath) -> Value {
+    if config.audit_contents {
+        json!({"path": shorten(&String::from_utf8_lossy(path.as_bytes()), CONTENT_BYTES)})
+    } else {
+        json!({})
     }
-    facts
 }
 
-/// What is written of a file operation.
-pub(crate) fn file(config: &LocalConfig, path: &GuestPath, result: Result<u64, &Error>) -> Value {
-    let mut facts = json!({});
-    if config.audit_contents {
-        facts["path"] = shorten(&String::from_utf8_lossy(path.as_bytes()), CONTENT_BYTES).into();
-    }
-    match result {
-        Ok(amount) => facts["amount"] = amount.into(),
-        Err(error) => facts["error"] = error.kind().name().into(),
-    }
-    facts
+/// What is written of as much of a tree as was copied.
+pub(crate) fn tree(copied: TreeSummary) -> Value {
+    let TreeSummary { directories, files, bytes, symlinks, skipped } = copied;
+    json!({"directories": directories, "files": files, "bytes": bytes, "symlinks": symlinks, "skipped": skipped})
 }
 
 /// The most of a name, and of contents, in a line: lines stay so short that each is written at once.

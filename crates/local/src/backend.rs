@@ -11,9 +11,11 @@ use ringfence_core::{
     GuestPath, ListRequest, Listing, Plan, ProbeReport, Reach, Result, SandboxId, SandboxSpec, Terminal,
     TerminalRequest, TreeGate,
 };
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::access::Access;
+use crate::audit::Noted;
 use crate::cgroup::{Controller, Hierarchies};
 use crate::config::{LocalConfig, Shell};
 use crate::create::Wanted;
@@ -218,13 +220,13 @@ impl Backend for LocalBackend {
 
     async fn run_command(&self, sandbox: &SandboxId, request: CommandRequest) -> Result<CommandResult> {
         let running = self.sandbox("run the command", sandbox).await?;
-        let noted = audit::command(&self.config, &request.invocation);
-        let started = Instant::now();
+        let noted = Noted::new(&running, "command", || audit::command(&self.config, &request.invocation));
+        let noted = noted.begin("command_began");
         let result = run::run(&running, request).await;
         if result.as_ref().is_ok_and(|result| result.sandbox_lost) {
             self.sandboxes().remove(sandbox);
         }
-        running.note("command", || audit::command_result(noted, started, &result));
+        noted.ended(&result, audit::command_result);
         self.forget_if_lost(sandbox, result)
     }
 
@@ -251,19 +253,17 @@ impl Backend for LocalBackend {
 
     async fn read_file(&self, sandbox: &SandboxId, path: &GuestPath, limit_bytes: u64) -> Result<Vec<u8>> {
         let living = self.sandbox("read the file", sandbox).await?;
+        let noted = Noted::new(&living, "read", || audit::file(&self.config, path));
         let result = files::read(&living, path, limit_bytes).await;
-        living.note("read", || {
-            audit::file(&self.config, path, result.as_ref().map(|content| content.len() as u64))
-        });
+        noted.ended(&result, |content| json!({"bytes": content.len()}));
         self.forget_if_lost(sandbox, result)
     }
 
     async fn write_file(&self, sandbox: &SandboxId, path: &GuestPath, content: &[u8]) -> Result<()> {
         let living = self.sandbox("write the file", sandbox).await?;
+        let noted = Noted::new(&living, "write", || audit::file(&self.config, path));
         let result = files::write(&living, path, content).await;
-        living.note("write", || {
-            audit::file(&self.config, path, result.as_ref().map(|()| content.len() as u64))
-        });
+        noted.ended(&result, |()| json!({"bytes": content.len()}));
         self.forget_if_lost(sandbox, result)
     }
 
@@ -274,10 +274,9 @@ impl Backend for LocalBackend {
         request: ListRequest,
     ) -> Result<Listing> {
         let living = self.sandbox("list the directory", sandbox).await?;
+        let noted = Noted::new(&living, "list", || audit::file(&self.config, path));
         let result = files::list(&living, path, request).await;
-        living.note("list", || {
-            audit::file(&self.config, path, result.as_ref().map(|listing| listing.entries.len() as u64))
-        });
+        noted.ended(&result, |listing| json!({"entries": listing.entries.len()}));
         self.forget_if_lost(sandbox, result)
     }
 
@@ -289,8 +288,9 @@ impl Backend for LocalBackend {
         sink: &mut (dyn AsyncWrite + Send + Unpin),
     ) -> Result<u64> {
         let living = self.sandbox("export the file", sandbox).await?;
+        let noted = Noted::new(&living, "export", || audit::file(&self.config, path)).begin("export_began");
         let result = files::export(&living, path, limit_bytes, sink).await;
-        living.note("export", || audit::file(&self.config, path, result.as_ref().copied()));
+        noted.ended(&result, |bytes| json!({"bytes": bytes}));
         self.forget_if_lost(sandbox, result)
     }
 
@@ -303,8 +303,9 @@ impl Backend for LocalBackend {
         source: &mut (dyn AsyncRead + Send + Unpin),
     ) -> Result<()> {
         let living = self.sandbox("write the file", sandbox).await?;
+        let noted = Noted::new(&living, "write", || audit::file(&self.config, path));
         let result = tree::import(&living, path, size, executable, source).await;
-        living.note("write", || audit::file(&self.config, path, result.as_ref().map(|()| size)));
+        noted.ended(&result, |()| json!({"bytes": size}));
         self.forget_if_lost(sandbox, result)
     }
 
@@ -315,8 +316,10 @@ impl Backend for LocalBackend {
         gate: &mut TreeGate<'_>,
     ) -> Result<()> {
         let living = self.sandbox("copy the tree", sandbox).await?;
+        let noted = Noted::new(&living, "export_tree", || audit::file(&self.config, path));
+        let noted = noted.begin("export_tree_began");
         let result = tree::export(&living, path, gate).await;
-        living.note("export_tree", || audit::file(&self.config, path, result.as_ref().map(|()| 1)));
+        noted.ended_at(&result, |_| audit::tree(gate.so_far()));
         self.forget_if_lost(sandbox, result)
     }
 
@@ -326,9 +329,12 @@ impl Backend for LocalBackend {
 
     async fn open_terminal(&self, sandbox: &SandboxId, request: TerminalRequest) -> Result<Terminal> {
         let living = self.sandbox("open a terminal", sandbox).await?;
-        let noted = request.invocation.as_ref().map(|invocation| audit::command(&self.config, invocation));
+        let noted = Noted::new(&living, "terminal", || match &request.invocation {
+            Some(invocation) => audit::command(&self.config, invocation),
+            None => json!({"kind": "interactive shell"}),
+        });
         let result = terminal::open(&living, request).await;
-        living.note("terminal", || audit::terminal(noted, &result));
+        noted.ended(&result, |_| json!({}));
         self.forget_if_lost(sandbox, result)
     }
 }

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::access::Access;
+use crate::audit::Noted;
 use crate::backend::LocalBackend;
 use crate::create::whole_millis;
 use crate::error::{lost, unexpected};
@@ -53,16 +54,13 @@ const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 impl Background for LocalBackend {
     async fn start_command(&self, sandbox: &SandboxId, request: BackgroundRequest) -> Result<CommandId> {
         let living = self.sandbox(START, sandbox).await?;
-        let mut noted = audit::command(self.config(), &request.invocation);
-        let result = start(&living, request).await;
-        living.note("command", || {
-            noted["kind"] = "background".into();
-            match &result {
-                Ok(command) => noted["id"] = command.to_string().into(),
-                Err(error) => noted["error"] = error.kind().name().into(),
-            }
-            noted
+        let noted = Noted::new(&living, "command", || {
+            let mut facts = audit::command(self.config(), &request.invocation);
+            facts["kind"] = "background".into();
+            facts
         });
+        let result = start(&living, request).await;
+        noted.ended(&result, |command| json!({"id": command.to_string()}));
         self.forget_if_lost(sandbox, result)
     }
 
@@ -116,14 +114,10 @@ impl Background for LocalBackend {
         signal: Option<i32>,
     ) -> Result<()> {
         let living = self.sandbox(SIGNAL, sandbox).await?;
+        let facts = || json!({"id": command.to_string(), "signal": signal});
+        let noted = Noted::new(&living, "signal", facts);
         let result = send_signal(&living, command, signal).await;
-        living.note("signal", || {
-            let mut facts = json!({"id": command.to_string(), "signal": signal});
-            if let Err(error) = &result {
-                facts["error"] = error.kind().name().into();
-            }
-            facts
-        });
+        noted.ended(&result, |()| json!({}));
         self.forget_if_lost(sandbox, result)
     }
 }

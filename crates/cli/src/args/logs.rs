@@ -15,7 +15,9 @@ Examples:
 
 Of sandboxes: what happened to sandboxes that others can find, those that have ended included, oldest first: who
 used them how, and why they ended. A command is told by its first word and its status, a file by
-its size; what files contain and commands print is never recorded. The last 8 MiB or more are kept.
+its size; what files contain and commands print is never recorded. A command that began, with no
+line of the same `call` that it ended, still runs, or its caller was killed and it with that. The
+last 8 MiB or more are kept.
 
 Of a command in the background, HANDLE/c1: what it printed, each stream on ours of the same name, as
 far as it is kept; how much is, is said when it is started. What has been dropped is told. A reader

@@ -1,6 +1,6 @@
 //! The audit record as `logs` shows it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -41,8 +41,11 @@ fn what_happened_is_told_also_of_what_has_ended_and_without_contents() {
     place.call(["exec", &first, "--", "sh", "-c", "echo secret-word; exit 3"]).done();
     place.call(["rm", &first]).done().assert(0, "", "");
     let of_first = wait_for_the_end(&place, &first);
-    assert_eq!(names(&of_first), ["created", "command", "ended"]);
-    let [created, command, ended] = &of_first[..] else { unreachable!() };
+    assert_eq!(names(&of_first), ["created", "command_began", "command", "ended"]);
+    let [created, began, command, ended] = &of_first[..] else { unreachable!() };
+    let call = &began["facts"]["call"];
+    assert_eq!(began["facts"], json!({"kind": "program", "program": "sh", "call": call}));
+    assert_eq!((call.as_str().unwrap().len(), call), (16, &command["facts"]["call"]));
     assert_eq!(created["facts"]["labels"], json!({"job": "build"}));
     assert_eq!((&command["version"], &command["handle"]), (&json!(1), &json!(first)));
     let facts = ["kind", "program", "ending", "status", "stdout_bytes"].map(|name| &command["facts"][name]);
@@ -53,12 +56,51 @@ fn what_happened_is_told_also_of_what_has_ended_and_without_contents() {
         assert!(at.len() == "2001-09-09T01:46:40.007Z".len() && at.ends_with('Z'), "{at}");
     }
     assert_eq!(names(&events(&place, &[&second])), ["created"]);
-    assert_eq!(names(&events(&place, &[])), ["created", "created", "command", "ended"]);
+    assert_eq!(names(&events(&place, &[])), ["created", "created", "command_began", "command", "ended"]);
     let text = place.call(["logs", &first]).done();
     let lines: Vec<&str> = text.out().lines().collect();
-    assert_eq!((text.status, lines.len()), (Some(0), 3), "{text:?}");
-    assert!(lines[2].ends_with(&format!("  {first}  ended  reason=destroyed")), "{text:?}");
+    assert_eq!((text.status, lines.len()), (Some(0), 4), "{text:?}");
+    assert!(lines[3].ends_with(&format!("  {first}  ended  reason=destroyed")), "{text:?}");
     assert!(!text.out().contains("secret") && !format!("{of_first:?}").contains("secret"));
+}
+
+#[test]
+fn a_call_that_was_killed_has_a_beginning_in_the_record_and_one_that_a_signal_ended_has_an_end_too() {
+    let place = Place::new();
+    for (signal, expected) in [
+        (Signal::KILL, &["command_began"][..]),
+        (Signal::INT, &["command_began", "command"]),
+        (Signal::TERM, &["command_began", "command"]),
+    ] {
+        let (handle, marker) = (place.keep(&[]), super::driver::marker());
+        let running = place.call(["exec", &handle, "--", "sleep", &marker]).start();
+        super::driver::wait_for_sleeps(&marker, 1);
+        running.signal(signal);
+        running.done();
+        super::driver::assert_nothing_left(&marker);
+        let events = events(&place, &[&handle]);
+        assert_eq!(names(&events)[1..], *expected, "{signal:?}");
+        if let [_, began, ended] = &events[..] {
+            assert_eq!(
+                (&ended["facts"]["error"], &ended["facts"]["call"]),
+                (&json!("interrupted"), &began["facts"]["call"])
+            );
+            assert!(ended["facts"]["seconds"].is_f64(), "{ended}");
+        }
+    }
+    // So is a copy, of which a part may have come out.
+    let handle = place.keep(&[]);
+    place
+        .call(["exec", &handle, "--", "sh", "-c", "head -c 9999999 /dev/zero > big"])
+        .done()
+        .assert(0, "", "");
+    let mut running = place.call(["cp", &format!("{handle}:big"), "-"]).start_unread();
+    let mut stdout = running.child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 512]).unwrap();
+    running.signal(Signal::KILL);
+    running.done();
+    let events = events(&place, &[&handle]);
+    assert_eq!(names(&events)[3..], ["export_tree_began"]);
 }
 
 #[test]
@@ -92,7 +134,7 @@ fn a_follower_sees_what_happens_until_a_signal() {
         let handle = place.keep(&[]);
         assert_eq!((&next()["event"], place.handles(&[])), (&json!("created"), vec![handle.clone()]));
         place.call(["exec", &handle, "--", "true"]).done().assert(0, "", "");
-        assert_eq!(next()["event"], "command");
+        assert_eq!((&next()["event"], &next()["event"]), (&json!("command_began"), &json!("command")));
         running.signal(signal);
         let done = running.done();
         assert_eq!((done.status, done.stderr.as_str()), (Some(status), ""));

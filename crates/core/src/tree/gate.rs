@@ -72,6 +72,12 @@ impl<'a> TreeGate<'a> {
         self.limits.max_bytes.saturating_sub(self.announced_bytes)
     }
 
+    /// Returns what was copied until now, for a record.
+    #[must_use]
+    pub fn so_far(&self) -> TreeSummary {
+        self.summary
+    }
+
     /// Announces a directory; until [`Self::leave`] all entries are in it.
     ///
     /// # Errors

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 use ringfence_core::claim::{self, claim};
 use ringfence_core::{
     Attachable, Backend, Claimant, CommandResult, ErrorKind, EventsFrom, Lease, ListRequest, Reach,
-    SandboxId, SandboxSpec, SpecField, Tags,
+    SandboxId, SandboxSpec, SpecField, Tags, TreeLimits, tree,
 };
 use ringfence_local::{LocalBackend, LocalConfig};
+use ringfence_testkit::TreeRecorder;
+use serde_json::json;
 
 use super::security_support::{SHOWN, directory_to_show};
 use super::support::{children_of, has_program, is_alone, is_root, path, shell, skip, slowness, until};
@@ -407,13 +409,13 @@ async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
     assert!(until(20.0, || place.end_reason().is_some()).await, "its end is written down");
     let events = place.events();
     let names: Vec<&str> = events.iter().map(|(event, _)| event.as_str()).collect();
-    assert_eq!(names, ["created", "command", "write", "read", "ended", "destroy"]);
+    assert_eq!(names, ["created", "command_began", "command", "write", "read", "ended", "destroy"]);
     assert!(events.iter().all(|(_, line)| line["sandbox"] == id.as_str()));
     assert_eq!(
-        (&events[1].1["kind"], &events[1].1["status"], &events[1].1["stdout_bytes"]),
+        (&events[2].1["kind"], &events[2].1["status"], &events[2].1["stdout_bytes"]),
         (&"shell".into(), &0.into(), &12.into())
     );
-    assert_eq!((&events[2].1["amount"], &events[3].1["error"]), (&14.into(), &"not_found".into()));
+    assert_eq!((&events[3].1["bytes"], &events[4].1["error"]), (&14.into(), &"not_found".into()));
     assert_eq!(place.end_reason().as_deref(), Some("destroyed"));
     assert!(!fs::read_to_string(place.path().join("audit.jsonl")).unwrap().contains("secret"));
     // Asked for, the words are there.
@@ -424,15 +426,81 @@ async fn the_audit_record_has_a_line_for_each_thing_without_contents() {
     // Whoever reads it sees the same.
     let read = place.backend().events(&EventsFrom::Oldest).await.unwrap();
     let seen: Vec<_> = read.events.iter().map(|event| (event.event.as_str(), event.end_reason())).collect();
-    assert_eq!((seen.len(), seen[0], seen[4]), (6, ("created", None), ("ended", Some("destroyed"))));
+    assert_eq!((seen.len(), seen[0], seen[5]), (7, ("created", None), ("ended", Some("destroyed"))));
     assert!(read.events.iter().all(|event| event.sandbox == id) && !read.more && !read.missed);
-    assert_eq!(read.events[2].facts, serde_json::Map::from_iter([("amount".to_owned(), 14.into())]));
+    assert_eq!(read.events[3].facts, serde_json::Map::from_iter([("bytes".to_owned(), 14.into())]));
     let behind = EventsFrom::After(read.next);
     assert_eq!(place.backend().events(&behind).await.unwrap().events, []);
     let id = telling.create_reachable(&SandboxSpec::new(), Reach::Kept).await.unwrap().id;
     run(&telling, &id, "echo secret-word").await.unwrap();
     telling.destroy(&id).await.unwrap();
     assert!(place.events().iter().any(|(_, line)| line["command"] == "echo secret-word"));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_in_the_record_too_and_sizes_have_units() {
+    let place = Place::new();
+    let id = place.kept(SandboxSpec::new()).await;
+    let other = place.backend();
+    let abandoned = run(&other, &id, "touch there; sleep 1000");
+    let begun = async {
+        while other.read_file(&id, &path("there"), 1).await.is_err() {
+            tokio::time::sleep(seconds(0.005)).await;
+        }
+    };
+    tokio::select! {
+        ended = abandoned => panic!("{ended:?}"),
+        () = begun => {}
+    }
+    run(&other, &id, "mkdir -p d/e; printf 12345 > d/e/f; ln -s f d/e/l; mkfifo d/p").await.unwrap();
+    other.list_directory(&id, &path("d"), ListRequest::default()).await.unwrap();
+    let mut copied = Vec::new();
+    assert_eq!(other.export_file(&id, &path("d/e/f"), 9, &mut copied).await.unwrap(), 5);
+    let taken = tree::export(&other, &id, &path("d"), TreeLimits::default(), &mut TreeRecorder::default())
+        .await
+        .unwrap();
+    assert_eq!((taken.files, taken.bytes), (1, 5));
+    let small = TreeLimits { max_bytes: 4, ..TreeLimits::default() };
+    tree::export(&other, &id, &path("d"), small, &mut TreeRecorder::default()).await.unwrap_err();
+    other.destroy(&id).await.unwrap();
+    let events = place.events();
+    let lines = |event: &str| -> Vec<serde_json::Value> {
+        let lines = events.iter().filter(|(name, _)| name == event).map(|(_, line)| line.clone());
+        let mut lines: Vec<_> = lines.collect();
+        for line in &mut lines {
+            let line = line.as_object_mut().unwrap();
+            for name in ["at_millis", "sandbox", "event", "call"] {
+                line.remove(name);
+            }
+            line.entry("seconds").and_modify(|seconds| *seconds = seconds.is_f64().into());
+        }
+        lines
+    };
+    let began = json!({"kind": "shell"});
+    assert_eq!(lines("command_began"), [began.clone(), began]);
+    let calls = |event: &str| -> Vec<String> {
+        let of = events.iter().filter(|(name, _)| name == event);
+        of.map(|(_, line)| line["call"].as_str().unwrap().to_owned()).collect()
+    };
+    let (first, last) = (calls("command_began"), calls("command"));
+    assert!(first == last && first[0] != first[1] && first[0].len() == 16, "{first:?} {last:?}");
+    assert_eq!(lines("command")[0], json!({"kind": "shell", "seconds": true, "error": "interrupted"}));
+    assert_eq!(lines("list"), [json!({"entries": 2})]);
+    assert_eq!(
+        (lines("export_began"), lines("export")),
+        (vec![json!({})], vec![json!({"bytes": 5, "seconds": true})])
+    );
+    let counts = |directories, files, bytes, symlinks, skipped| json!({"directories": directories, "files": files, "bytes": bytes, "symlinks": symlinks, "skipped": skipped, "seconds": true});
+    let trees = lines("export_tree");
+    assert_eq!(trees[0], counts(2, 1, 5, 1, 1));
+    // What came before the limit is told; in which order the rest would have come is nobody's choice.
+    let cut = &trees[1];
+    assert!(cut["directories"].as_u64() > Some(0), "{cut}");
+    assert_eq!(
+        ["files", "bytes", "error"].map(|name| &cut[name]),
+        [&json!(0), &json!(0), &json!("file_too_large")]
+    );
+    assert_eq!(calls("export_tree_began"), calls("export_tree"));
 }
 
 #[test]
