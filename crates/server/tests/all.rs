@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may, but clippy sees only the tests themselves")]
 
 mod suite {
+    mod attached;
     mod calls;
     mod client;
     mod lifecycles;

@@ -38,6 +38,10 @@ impl Found {
         self.workdir.as_deref()
     }
 
+    pub(crate) fn network_policy(&self) -> Option<&NetworkPolicy> {
+        self.network.as_ref()
+    }
+
     /// Says whose sandbox it is, and that others come before and after.
     pub(crate) fn origin(&self) -> String {
         format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_core::{Backend, SandboxSpec};
+use ringfence_core::{Backend, NetworkPolicy, SandboxSpec};
 
 use crate::attached_note::Found;
 use crate::config::Bounds;
@@ -15,6 +15,8 @@ pub(crate) struct Kit {
     pub(crate) backend: Arc<dyn Backend>,
     /// What the sandbox was asked to guarantee, as far as that is known.
     pub(crate) spec: SandboxSpec,
+    /// What the sandbox's network is, where that is known (AT-10).
+    pub(crate) network: Option<NetworkPolicy>,
     pub(crate) bounds: Bounds,
     pub(crate) masker: Arc<Masker>,
     /// The prefix with its `_`, or nothing.
@@ -52,7 +54,11 @@ impl Kit {
             whose,
         };
         let definitions = Tool::ALL.into_iter().map(|tool| define(tool, setting)).collect();
-        Self { backend, spec, bounds, masker: Arc::new(masker), tool_prefix, definitions }
+        let network = match whose {
+            Whose::Own { .. } => Some(spec.network().clone()),
+            Whose::Attached(found) => found.network_policy().cloned(),
+        };
+        Self { backend, spec, network, bounds, masker: Arc::new(masker), tool_prefix, definitions }
     }
 
     pub(crate) fn tool_named(&self, name: &str) -> Option<Tool> {

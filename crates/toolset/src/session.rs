@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ringfence_core::{EnforcementStatement, Error, ErrorKind, Result, SandboxId};
+use ringfence_core::{EnforcementStatement, Error, ErrorKind, NetworkPolicy, Result, SandboxId};
 use serde_json::Value;
 
 use crate::budget::CorrectionBudget;
@@ -164,6 +164,13 @@ impl Session {
     #[must_use]
     pub fn statement(&self) -> Option<EnforcementStatement> {
         self.place.current().and_then(|live| live.statement.clone())
+    }
+
+    /// Returns what the network of the sandbox is: as the spec says, or of an attached one as its creator has written down, if that can be
+    /// read (AT-10).
+    #[must_use]
+    pub fn network(&self) -> Option<&NetworkPolicy> {
+        self.kit.network.as_ref()
     }
 
     pub(crate) fn backend_name(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence::{ByteSize, Timeout};
+use ringfence::{ByteSize, Handle, Timeout};
 
 use super::SpecArgs;
 use crate::parse::{self, Input};
@@ -12,10 +12,17 @@ Examples:
   ringfence mcp install claude
   ringfence mcp install codex -- --memory 2GiB --input src:src
   ringfence mcp --tool-prefix box --command-timeout 2m
+  box=$(ringfence create --keep --owner me) && ringfence mcp install claude -- --attach $box --owner me
 
 Started by the client, not by hand. All calls share one sandbox. It is created by the first call and
 destroyed with everything in it when the client closes its end, sends SIGTERM, or is gone. With
 --pool it is there before: the first call, and one after a sandbox was lost, takes one that is ready.
+
+With --attach the calls go to a sandbox that is there and stays. It is claimed before a client is
+served, so that one server at a time works in it, and given back at the end. The claim of a server
+that was killed runs out within 5 minutes, or is taken over under the same --holder. Who has it,
+`ringfence ps` shows. When the sandbox ends, no other takes its place.
+
 Settings files and RINGFENCE_* variables apply as for `run`; a timeout in them is also the longest that
 the model can ask for. Standard error is the log.
 
@@ -50,11 +57,40 @@ pub(crate) struct McpArgs {
     /// Hold this many sandboxes ready, so that no call waits for the making of one [default: 0]
     #[arg(long, value_name = "NUMBER", value_parser = parse::pool)]
     pub(crate) pool: Option<usize>,
+    /// Work in this sandbox, which stays, instead of one of the server's own; --owner says whose it is
+    #[arg(long, value_name = "HANDLE", value_parser = parse::handle, conflicts_with_all = OWN_SANDBOX)]
+    pub(crate) attach: Option<Handle>,
+    /// With --attach: hold the sandbox under this name, and take it over from who holds it under the same
+    /// [default: OWNER/mcp-PID]
+    #[arg(long, value_name = "NAME", requires = "attach")]
+    pub(crate) holder: Option<String>,
     #[command(flatten)]
     pub(crate) toolset: ToolsetArgs,
     #[command(flatten)]
     pub(crate) spec: SpecArgs,
 }
+
+/// What only makes sense where the sandbox is the server's own: all that is said about it but its owner.
+pub(super) const OWN_SANDBOX: [&str; 18] = [
+    "pool",
+    "input",
+    "spec",
+    "env",
+    "env_file",
+    "allow_host",
+    "allow_cidr",
+    "open_network",
+    "block_network",
+    "memory",
+    "cpus",
+    "pids",
+    "disk",
+    "workdir",
+    "lifetime",
+    "idle",
+    "labels",
+    "backend",
+];
 
 /// What `mcp` does besides serving.
 #[derive(Debug, Subcommand)]
@@ -135,4 +171,26 @@ pub(crate) struct ToolsetArgs {
     /// Copy a file or directory, as it is then, into every new sandbox; without DST under its own name. Can be repeated
     #[arg(long, value_name = "SRC[:DST]", value_parser = OsStringValueParser::new().try_map(parse::input))]
     pub(crate) input: Vec<Input>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn at_14_everything_that_is_said_about_a_sandbox_is_against_attaching_but_whose_it_is() {
+        let cli = Cli::command();
+        let mcp = cli.find_subcommand("mcp").unwrap();
+        let spec = mcp.get_groups().find(|group| group.get_id() == "SpecArgs").unwrap();
+        let mut expected: Vec<&str> = spec.get_args().map(clap::Id::as_str).collect();
+        expected.retain(|id| !["owner", "ignore_project_file"].contains(id));
+        expected.extend(["pool", "input"]);
+        expected.sort_unstable();
+        let mut listed = OWN_SANDBOX.to_vec();
+        listed.sort_unstable();
+        assert_eq!(listed, expected);
+    }
 }

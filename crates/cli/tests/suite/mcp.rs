@@ -9,11 +9,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::driver::{Call, Running, Seen, assert_nothing_left, marker, process_with, wait_for_sleeps};
+use super::place::{Place, no_such};
 
 /// A client over pipes.
 struct Client {
     running: Running,
     lines: BufReader<ChildStdout>,
+    /// What the server says of itself.
+    info: Value,
 }
 
 impl Client {
@@ -23,10 +26,10 @@ impl Client {
         };
         let mut running = call.with(piped).start_unread();
         let lines = BufReader::new(running.child.stdout.take().unwrap());
-        let mut client = Self { running, lines };
+        let mut client = Self { running, lines, info: Value::Null };
         let client_info = json!({"name": "test", "version": "1"});
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info});
-        client.request("initialize", params);
+        client.info = client.request("initialize", params);
         client
     }
 
@@ -85,7 +88,7 @@ fn lc_03_the_sandbox_ends_with_the_client_whichever_way_it_goes() {
     assert_nothing_left(marker);
 
     // It is gone, but another process still has its end of what we read.
-    let Client { running, lines } = Client::new(&[]).sleeping(marker);
+    let Client { running, lines, .. } = Client::new(&[]).sleeping(marker);
     drop(lines);
     running.done().assert(0, "", "");
     assert_nothing_left(marker);
@@ -171,6 +174,145 @@ fn a_pool_holds_sandboxes_ready_hands_one_out_and_leaves_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Who holds a sandbox.
+fn holder(place: &Place, handle: &str) -> Value {
+    place.inspect(handle)["holder"].clone()
+}
+
+fn attach(place: &Place, handle: &str, more: &[&str]) -> Call {
+    place.call([&["mcp", "--attach", handle, "--owner", "me"], more].concat())
+}
+
+#[test]
+fn at_12_to_at_20_a_server_over_a_sandbox_that_stays_claims_it_and_gives_it_back() {
+    let place = Place::new();
+    let handle = place.keep(&["--owner", "me", "--lifetime", "2h", "--env", "TOKEN=hunter2-hunter2"]);
+    place.call(["exec", &handle, "--", "sh", "-c", "echo before > f"]).done().assert(0, "", "");
+    // What a client does to end, and the status after it.
+    for (way, status) in [(None, Some(0)), (Some(Signal::INT), Some(130)), (Some(Signal::TERM), Some(143))] {
+        let mut client = Client::of(attach(&place, &handle, &["--tool-prefix", "box"]));
+        let held = json!(format!("me/mcp-{}", client.running.child.id()));
+        assert_eq!(holder(&place, &handle), held, "before it is asked for anything");
+        assert!(
+            client.info["instructions"].as_str().unwrap().contains("stays with all files"),
+            "{}",
+            client.info
+        );
+        let tools = client.request("tools/list", json!({}));
+        let told = tools["tools"][0]["description"].as_str().unwrap();
+        assert!(told.contains("belongs to me") && told.contains("minutes left"), "{told}");
+        // A second one, of the same owner, does not disturb it.
+        let second = attach(&place, &handle, &[]).done();
+        assert_eq!((second.status, second.out()), (Some(125), ""), "{second:?}");
+        assert!(
+            second.stderr.contains(held.as_str().unwrap()) && second.stderr.contains("--holder"),
+            "{second:?}"
+        );
+        let answer = client.call("box_run_command", json!({"command": "cat f; echo $TOKEN"}));
+        assert_eq!(answer["structuredContent"]["stdout"], "before\n***", "{answer}");
+        let marker = &marker();
+        let params = json!({"name": "box_run_command", "arguments": {"command": format!("sleep {marker}")}});
+        client.send(&json!({"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": params}));
+        wait_for_sleeps(marker, 1);
+        match way {
+            None => drop(client.running.child.stdin.take()),
+            Some(signal) => client.running.signal(signal),
+        }
+        let done = client.running.done();
+        assert_eq!((done.status, done.stderr.as_str()), (status, ""));
+        assert_nothing_left(marker);
+        assert_eq!(holder(&place, &handle), Value::Null, "{way:?}");
+        assert_eq!(place.handles(&[]), [handle.as_str()]);
+    }
+}
+
+#[test]
+fn at_05_whoever_was_killed_is_taken_over_by_the_same_holder_alone() {
+    let place = Place::new();
+    let handle = place.keep(&["--owner", "me"]);
+    let client = Client::of(attach(&place, &handle, &["--holder", "desk"]));
+    client.running.signal(Signal::KILL);
+    client.running.done();
+    assert_eq!(holder(&place, &handle), "desk");
+    assert_eq!(attach(&place, &handle, &[]).done().status, Some(125));
+    let mut client = Client::of(attach(&place, &handle, &["--holder", "desk"]));
+    assert_eq!(client.call("list_directory", json!({}))["isError"], false);
+    drop(client.running.child.stdin.take());
+    client.running.done().assert(0, "", "");
+    assert_eq!(holder(&place, &handle), Value::Null);
+}
+
+#[test]
+fn at_16_when_an_attached_sandbox_ends_no_other_takes_its_place() {
+    let place = Place::new();
+    let handle = place.keep(&["--owner", "me"]);
+    let mut client = Client::of(attach(&place, &handle, &[]));
+    let owner = client.running.child.id();
+    place.call(["rm", "-f", &handle]).done().assert(0, "", "");
+    for _ in 0..2 {
+        let answer = client.call("run_command", json!({"command": "true"}));
+        let told = answer["content"][0]["text"].as_str().unwrap();
+        assert_eq!(answer["isError"], true, "{answer}");
+        assert!(
+            told.contains("the attached sandbox has ended")
+                && told.contains("No call of these tools can work"),
+            "{told}"
+        );
+    }
+    assert_eq!((sandboxes_of(owner), place.handles(&[])), (BTreeSet::new(), vec![]));
+    drop(client.running.child.stdin.take());
+    client.running.done().assert(0, "", "");
+}
+
+#[test]
+fn at_02_at_03_at_11_at_13_who_may_not_attach_is_told_why_and_leaves_no_claim() {
+    let place = Place::new();
+    let [owned, nobodys] = [place.keep(&["--owner", "you"]), place.keep(&[])];
+    let refused = |args: &[&str], status: i32| {
+        let done = place.call([&["mcp"], args].concat()).done();
+        assert_eq!((done.status, done.out()), (Some(status), ""), "{done:?}");
+        done.stderr
+    };
+    let told = refused(&["--attach", &owned], 125);
+    assert_eq!(
+        told,
+        "ringfence: --attach needs to be told whose the sandbox is\n  try: --owner NAME, as when it was created\n"
+    );
+    let told = refused(&["--attach", &owned, "--owner", "me"], 125);
+    assert!(
+        told.contains("the sandbox belongs to \"you\", not to \"me\"") && told.contains("--owner"),
+        "{told}"
+    );
+    let told = refused(&["--attach", &nobodys, "--owner", "me"], 125);
+    assert!(told.contains("carries no owner") && told.contains("create --keep --owner"), "{told}");
+    let gone = "local:sb-000000000000";
+    assert_eq!(refused(&["--attach", gone, "--owner", "me"], 125), no_such(gone));
+    for unset in ["", "None"] {
+        let told = refused(&["--attach", unset, "--owner", "me"], 2);
+        assert!(told.contains("a handle such as local:sb-0123456789ab"), "{told}");
+    }
+    for flag in [
+        &["--memory", "1GiB"][..],
+        &["--pool", "1"],
+        &["--input", "x"],
+        &["--env", "A=b"],
+        &["--open-network"],
+    ] {
+        let told = refused(&[&["--attach", &owned, "--owner", "you"], flag].concat(), 2);
+        assert!(told.contains("cannot be used with"), "{flag:?}: {told}");
+    }
+    assert!(refused(&["--holder", "x"], 2).contains("--attach"));
+    assert_eq!([holder(&place, &owned), holder(&place, &nobodys)], [Value::Null, Value::Null]);
+    // What is written into a client's settings is looked at, and nothing is claimed for that.
+    let install = |more: &[&str]| {
+        place.call([&["mcp", "install", "claude", "--print", "--", "--attach", &owned], more].concat())
+    };
+    let done = install(&["--owner", "me"]).done();
+    assert!(done.status == Some(0) && done.out().contains("--attach"), "{done:?}");
+    assert_eq!(install(&[]).done().status, Some(125));
+    assert_eq!(holder(&place, &owned), Value::Null);
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use ringfence::NetworkPolicy;
-use ringfence::toolset::{self, ToolDefinition, Toolset};
+use ringfence::toolset::{self, Session, ToolDefinition};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::Value;
 
-/// Returns the tools in the order of the toolset. Made once, so that every answer has the same bytes (TD-18).
-pub(super) fn tools(toolset: &Toolset) -> Vec<Tool> {
-    let reaches_out = *toolset.spec().network() != NetworkPolicy::Blocked;
-    toolset.definitions().iter().map(|definition| tool(definition, reaches_out)).collect()
+/// Returns the tools in the order of the toolset. Made once, so that every answer has the same bytes (TD-18, AT-19).
+pub(super) fn tools(session: &Session) -> Vec<Tool> {
+    // A network that is not known may be open.
+    let reaches_out = session.network() != Some(&NetworkPolicy::Blocked);
+    session.definitions().iter().map(|definition| tool(definition, reaches_out)).collect()
 }
 
 fn tool(definition: &ToolDefinition, reaches_out: bool) -> Tool {

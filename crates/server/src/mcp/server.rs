@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence::toolset::{CallOptions, Session, ToolError, ToolOutput, Toolset, Watch};
+use ringfence::toolset::{AttachedToolset, CallOptions, Session, ToolError, ToolOutput, Toolset, Watch};
 use ringfence::{Error, NetworkPolicy};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -22,7 +22,8 @@ use tokio::sync::watch;
 use super::transport::Lines;
 use super::{definitions, progress};
 
-/// Offers the tools of one toolset to one client, over one sandbox. A server for several clients makes one of these for each.
+/// Offers the tools of one toolset to one client, over one sandbox: its own, or one that somebody else created. A server for several
+/// clients makes one of these for each.
 ///
 /// Needs a tokio runtime with time enabled, and whatever the toolset's backend needs.
 #[derive(Debug)]
@@ -32,11 +33,20 @@ pub struct Server {
 
 #[derive(Debug)]
 struct Shared {
-    toolset: Toolset,
+    place: Place,
     tools: Vec<Tool>,
     info: ServerConfig,
     /// `None` once closed.
     session: Mutex<Option<Arc<Session>>>,
+}
+
+/// Where calls go when a session cannot go on.
+#[derive(Debug)]
+enum Place {
+    /// Into a new sandbox.
+    Own(Toolset),
+    /// Nowhere: no other takes the place of somebody else's (AT-16).
+    Attached,
 }
 
 /// The server as the SDK sees it, for one connection.
@@ -62,14 +72,28 @@ impl Server {
     /// Returns a server. Creates no sandbox and touches nothing outside this process.
     #[must_use]
     pub fn new(toolset: Toolset) -> Self {
-        let tools = definitions::tools(&toolset);
+        let session = toolset.open();
+        Self::over(session, Place::Own(toolset))
+    }
+
+    /// Claims a sandbox that somebody else created and returns a server over it (AT-12). What a client is told about it is read now and
+    /// stays the same (AT-19). Nothing is created or destroyed, and [`Self::close`] gives it back (AT-14, AT-15).
+    ///
+    /// # Errors
+    /// As [`AttachedToolset::attach`].
+    pub async fn attach(toolset: &AttachedToolset, handle: &str) -> ringfence::Result<Self> {
+        Ok(Self::over(toolset.attach(handle).await?, Place::Attached))
+    }
+
+    fn over(session: Session, place: Place) -> Self {
+        let tools = definitions::tools(&session);
         let info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(
                 Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence sandbox"),
             )
-            .with_instructions(instructions(&toolset));
-        let session = Mutex::new(Some(Arc::new(toolset.open())));
-        Self { shared: Arc::new(Shared { toolset, tools, info, session }) }
+            .with_instructions(instructions(&session, &place));
+        let session = Mutex::new(Some(Arc::new(session)));
+        Self { shared: Arc::new(Shared { place, tools, info, session }) }
     }
 
     /// Serves a client until it closes `reader`. Calls that still run then have five seconds to be answered, and answers one to be
@@ -102,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Destroys the sandbox, if there is one, and ends the calls in it. Later calls fail.
+    /// Destroys the sandbox, if there is one, or gives it back where it is somebody else's, and ends the calls in it. Later calls fail.
     pub async fn close(&self) {
         let session = self.shared.session().take();
         if let Some(session) = session {
@@ -116,15 +140,31 @@ impl Shared {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an end of a session that cannot go on. The next call gets a new one, and with it a new sandbox.
-    async fn retire(&self, session: &Arc<Session>) {
-        {
-            let mut current = self.session();
-            if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
-                *current = Some(Arc::new(self.toolset.open()));
+    /// Makes an end of a session that cannot go on, and returns what the model is told of it. In a sandbox of our own the next call gets a
+    /// new session, and with it a new sandbox; in somebody else's it meets what became of that.
+    async fn retire(&self, name: &str, error: &Error, session: &Arc<Session>) -> String {
+        let stood = session.sandbox().is_some();
+        let next = match &self.place {
+            Place::Own(toolset) => {
+                {
+                    let mut current = self.session();
+                    if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+                        *current = Some(Arc::new(toolset.open()));
+                    }
+                }
+                session.close().await;
+                if stood {
+                    "It was destroyed with its files and processes; the next call starts in a new one."
+                } else {
+                    "The next call tries to create one again."
+                }
             }
-        }
-        session.close().await;
+            Place::Attached if stood => {
+                return format!("{name} failed: {error}. The sandbox stands, and so do its files.");
+            }
+            Place::Attached => "No call of these tools can work any more.",
+        };
+        format!("{name} failed and the sandbox is unusable: {error}. {next}")
     }
 
     async fn call(
@@ -141,11 +181,7 @@ impl Shared {
         match session.call_with(name, arguments, options).await {
             Ok(output) => Ok(result(output)),
             Err(ToolError::Correction(correction)) => Ok(failure(correction.text)),
-            Err(ToolError::Terminal(error)) => {
-                let existed = session.sandbox().is_some();
-                self.retire(&session).await;
-                Ok(failure(unusable(name, &error, existed)))
-            }
+            Err(ToolError::Terminal(error)) => Ok(failure(self.retire(name, &error, &session).await)),
             Err(error @ ToolError::UnknownTool { .. }) => {
                 Err(ErrorData::invalid_params(error.to_string(), None))
             }
@@ -263,25 +299,25 @@ fn failure(text: String) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// Says that the sandbox is unusable, why, and what the next call finds.
-fn unusable(name: &str, error: &Error, existed: bool) -> String {
-    let next = if existed {
-        "It was destroyed with its files and processes; the next call starts in a new one."
-    } else {
-        "The next call tries to create one again."
-    };
-    format!("{name} failed and the sandbox is unusable: {error}. {next}")
-}
-
 /// Says what the client's model should know before it sees a tool.
-fn instructions(toolset: &Toolset) -> String {
-    let network = match toolset.spec().network() {
-        NetworkPolicy::Blocked => " It has no network.",
+fn instructions(session: &Session, place: &Place) -> String {
+    let network = match session.network() {
+        Some(NetworkPolicy::Blocked) => " It has no network.",
         _ => "",
     };
+    let (kind, life) = match place {
+        // Also where it waits in a pool before anybody calls.
+        Place::Own(_) => (
+            "a disposable sandbox",
+            "It is new at the first call, is the same for all calls, and is destroyed with everything in it when this connection ends.",
+        ),
+        Place::Attached => (
+            "a sandbox",
+            "It was set up by somebody else, and stays with all files when this connection ends: others may go on with what is in it.",
+        ),
+    };
     format!(
-        "These tools act in a disposable sandbox, not on the machine of the person you talk to: use them to run code that nobody has \
-         read.{network} The sandbox is created by the first call, is the same for all calls, and is destroyed with everything in it \
-         when this connection ends."
+        "These tools act in {kind}, not on the machine of the person you talk to: use them to run code that nobody has \
+         read.{network} {life}"
     )
 }

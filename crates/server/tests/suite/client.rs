@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ringfence::toolset::{Toolset, ToolsetConfig};
+use ringfence::toolset::{AttachedToolset, Toolset, ToolsetConfig};
+use ringfence::{Claimant, SandboxId};
 use ringfence_core::memory::RecordingBackend;
 use ringfence_server::mcp::{ServeError, Server};
 use serde_json::{Value, json};
@@ -25,7 +26,20 @@ impl Client {
     /// Returns a client that has not said anything yet.
     pub(crate) fn silent(config: ToolsetConfig) -> Self {
         let backend = Arc::new(RecordingBackend::new());
-        let server = Arc::new(Server::new(Toolset::new(backend.clone(), config).unwrap()));
+        let server = Server::new(Toolset::new(backend.clone(), config).unwrap());
+        Self::over(backend, server)
+    }
+
+    /// Returns a client of a server that holds `sandbox` as `holder` of `dag/run`, and has not said anything yet.
+    pub(crate) async fn attached(backend: &Arc<RecordingBackend>, sandbox: &SandboxId, holder: &str) -> Self {
+        let claimant = Claimant::new("dag/run").unwrap().with_holder(holder).unwrap();
+        let config = ToolsetConfig::attached(claimant).clock(backend.clock());
+        let toolset = AttachedToolset::new(backend.clone(), config).unwrap();
+        Self::over(backend.clone(), Server::attach(&toolset, sandbox.as_str()).await.unwrap())
+    }
+
+    fn over(backend: Arc<RecordingBackend>, server: Server) -> Self {
+        let server = Arc::new(server);
         let (to_server, reader) = duplex(1 << 20);
         let (writer, from_server) = duplex(1 << 20);
         let serving = tokio::spawn({

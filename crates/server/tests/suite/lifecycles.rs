@@ -16,7 +16,13 @@ async fn the_handshake_tells_who_serves_and_creates_nothing() {
     assert_eq!(info["capabilities"], json!({"tools": {}}));
     assert_eq!(info["serverInfo"]["name"], "ringfence");
     assert_eq!(info["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
-    assert!(info["instructions"].as_str().unwrap().contains("It has no network."), "{info}");
+    // True whether the sandbox waits in a pool or is made by the first call.
+    assert_eq!(
+        info["instructions"],
+        "These tools act in a disposable sandbox, not on the machine of the person you talk to: use them to run code that nobody has \
+         read. It has no network. It is new at the first call, is the same for all calls, and is destroyed with everything in it when \
+         this connection ends."
+    );
     client.request("tools/list", json!({})).await;
     assert_eq!(client.backend.created(), []);
 }

@@ -5,11 +5,11 @@ mod streams;
 
 use std::sync::Arc;
 
-use ringfence::toolset::{DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, Toolset, ToolsetConfig};
-use ringfence::{Error, Pool, Registry};
+use ringfence::toolset::{AttachedToolset, DEFAULT_MAX_COMMAND_TIMEOUT_SECONDS, Toolset, ToolsetConfig};
+use ringfence::{Claimant, Error, ErrorKind, Handle, Pool, Registry};
 use ringfence_server::mcp::Server;
 
-use crate::args::{McpArgs, McpCommand, ToolsetArgs};
+use crate::args::{McpArgs, McpCommand, SpecArgs, ToolsetArgs};
 use crate::commands::runtime;
 use crate::console;
 use crate::environment::Environment;
@@ -17,6 +17,7 @@ use crate::exit;
 use crate::failure::{Failure, Result};
 use crate::inputs;
 use crate::log;
+use crate::reached;
 use crate::settings::{RunFlags, Settings, Source};
 use crate::signals::{Interrupt, Signals};
 
@@ -29,22 +30,28 @@ pub(crate) fn run(args: McpArgs, environment: &Environment) -> Result<u8> {
 }
 
 /// Serves until the client is gone, whichever way it goes: it closes its end of either stream, or sends a signal. Then the
-/// sandbox is destroyed. (A client that kills this process takes the sandbox with it too: the launcher sees to that.)
+/// sandbox is destroyed. (A client that kills this process takes the sandbox with it too: the launcher sees to that.) One that was
+/// attached to is given back instead; the claim of a process that was killed runs out.
 fn serve(args: &McpArgs, environment: &Environment) -> Result<u8> {
-    // A sandbox that could not be destroyed is named in a warning of the toolset.
+    // A sandbox that could not be destroyed or given back is named in a warning of the toolset.
     log::start_warnings(environment)?;
-    let Served { toolset, pool } = served(args, environment)?;
-    let server = Server::new(toolset);
+    let served = served(args, environment)?;
     if streams::stdin_is_a_terminal() {
         console::notice("this is for programs that speak MCP; `ringfence mcp install` adds it to one");
     }
     let runtime = runtime()?;
     let status = runtime.block_on(async {
         let signals = Signals::new()?;
-        if let Some(pool) = &pool {
-            pool.fill();
-        }
         let mut interrupt = None;
+        // A signal meanwhile is heard when it is known whether there is something to give back.
+        let Some(opened) = signals.shield(&mut interrupt, served.open()).await else {
+            return Ok(interrupt.map_or(exit::OK, Interrupt::status));
+        };
+        let (server, pool) = opened?;
+        if let Some(interrupt) = interrupt {
+            server.close().await;
+            return Ok(interrupt.status());
+        }
         let served = tokio::select! {
             biased;
             signal = signals.next() => {
@@ -70,34 +77,97 @@ fn serve(args: &McpArgs, environment: &Environment) -> Result<u8> {
 }
 
 /// What a client gets.
-struct Served {
-    toolset: Toolset,
-    /// Where its sandboxes wait; the backend of the toolset.
-    pool: Option<Arc<Pool>>,
+enum Served {
+    /// Tools in a sandbox of the server's own, and where such sandboxes wait: the backend of the toolset.
+    Own(Toolset, Option<Arc<Pool>>),
+    /// Tools in a sandbox that is there.
+    Attached(AttachedToolset, Handle),
+}
+
+impl Served {
+    /// Begins: fills the pool, or claims the sandbox (AT-12).
+    async fn open(self) -> Result<(Server, Option<Arc<Pool>>)> {
+        match self {
+            Self::Own(toolset, pool) => {
+                if let Some(pool) = &pool {
+                    pool.fill();
+                }
+                Ok((Server::new(toolset), pool))
+            }
+            Self::Attached(toolset, handle) => {
+                let attached = Server::attach(&toolset, handle.sandbox().as_str()).await;
+                Ok((attached.map_err(|error| not_attached(&handle, &error))?, None))
+            }
+        }
+    }
+}
+
+/// Says why a sandbox was not claimed.
+fn not_attached(handle: &Handle, error: &Error) -> Failure {
+    let failure = reached::failed(handle, error);
+    match error.kind() {
+        ErrorKind::Conflict => failure.hint(
+            "wait until that one gives it back or its claim runs out; --holder with the same name takes it over, as after a crash",
+        ),
+        ErrorKind::PermissionDenied => failure.hint(format!(
+            "`ringfence inspect {handle}` shows the owner, for --owner; one without is made anew: `ringfence create --keep --owner NAME`"
+        )),
+        _ => failure,
+    }
 }
 
 /// Returns what the arguments ask for. What the backend cannot enforce is refused here, before a client could see a tool that never
-/// works.
+/// works. No sandbox is touched.
 fn served(args: &McpArgs, environment: &Environment) -> Result<Served> {
+    match &args.attach {
+        Some(handle) => attached(args, handle, environment),
+        None => own(args, environment),
+    }
+}
+
+fn attached(args: &McpArgs, handle: &Handle, environment: &Environment) -> Result<Served> {
+    // The project's file has no say in where sandboxes are, as for every command that takes a handle.
+    let spec = SpecArgs { owner: args.spec.owner.clone(), ignore_project_file: true, ..SpecArgs::default() };
+    let settings = Settings::load(&spec, RunFlags::default(), environment)?;
+    let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
+    // A handle alone is never enough (AT-02, AT-11).
+    let owner = spec.owner().ok_or_else(|| {
+        Failure::new("--attach needs to be told whose the sandbox is")
+            .hint("--owner NAME, as when it was created")
+    })?;
+    // Two servers exclude each other, whoever started them: a second one, as a client starts it to see whether it can, must not
+    // take over what the first is working in.
+    let holder = args.holder.clone().unwrap_or_else(|| format!("{owner}/mcp-{}", std::process::id()));
+    let claimant = Claimant::new(owner).and_then(|claimant| claimant.with_holder(holder))?;
+    let config = config(ToolsetConfig::attached(claimant), &args.toolset, &settings)?;
+    let backend = Registry::new(settings.backend_settings()?).open_for(handle)?;
+    Ok(Served::Attached(AttachedToolset::new(backend, config)?, handle.clone()))
+}
+
+fn own(args: &McpArgs, environment: &Environment) -> Result<Served> {
     let flags = RunFlags { pool: args.pool, ..RunFlags::default() };
     let settings = Settings::load(&args.spec, flags, environment)?;
     let spec = settings.spec().map_err(|failure| settings.explain(failure))?;
-    let config = config(&args.toolset, &settings)?.spec(spec.clone());
+    let config = config(ToolsetConfig::new(), &args.toolset, &settings)?;
+    let config = with_inputs(config, &args.toolset)?.spec(spec.clone());
     let backend = Registry::new(settings.backend_settings()?).open(settings.backend())?;
     let toolset = Toolset::new(Arc::clone(&backend), config.clone())?;
     toolset.judge().map_err(|error| settings.explain(error))?;
-    let Some(size) = settings.pool() else { return Ok(Served { toolset, pool: None }) };
+    let Some(size) = settings.pool() else { return Ok(Served::Own(toolset, None)) };
     // Of a sandbox that is asked for, its caller hears; of one that is made in advance, the log.
     let pool = Pool::new(backend, spec, size)
         .map_err(|error| settings.explain(error))?
         .reporting_to(|error| tracing::warn!("in the pool of sandboxes: {error}"));
     let pool = Arc::new(pool);
     let toolset = Toolset::new(Arc::<Pool>::clone(&pool), config)?;
-    Ok(Served { toolset, pool: Some(pool) })
+    Ok(Served::Own(toolset, Some(pool)))
 }
 
-fn config(args: &ToolsetArgs, settings: &Settings) -> Result<ToolsetConfig> {
-    let mut config = ToolsetConfig::new();
+fn config<M>(
+    mut config: ToolsetConfig<M>,
+    args: &ToolsetArgs,
+    settings: &Settings,
+) -> Result<ToolsetConfig<M>> {
     if let Some(prefix) = &args.tool_prefix {
         config = config.prefix(prefix);
     }
@@ -123,6 +193,10 @@ fn config(args: &ToolsetArgs, settings: &Settings) -> Result<ToolsetConfig> {
     for name in &args.public_env {
         config = config.public_env(name);
     }
+    Ok(config)
+}
+
+fn with_inputs(config: ToolsetConfig, args: &ToolsetArgs) -> Result<ToolsetConfig> {
     if args.input.is_empty() {
         return Ok(config);
     }
