@@ -184,3 +184,63 @@ pub(crate) fn says(backend: &dyn Backend, id: &SandboxId, command: &str) -> Resu
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Command, Stdio};
+    use std::sync::PoisonError;
+
+    use super::{Neighbour, records};
+    use crate::cast::Stage;
+    use crate::owner::Limited;
+    use crate::processes::{CHILDREN, Tree, id_of};
+
+    #[test]
+    fn whatever_is_touched_of_a_neighbour_is_noticed() {
+        let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let stage = Stage {
+            program: "/bin/true".into(),
+            runtime: folder.path().to_owned(),
+            temporary: folder.path().to_owned(),
+            marker: String::new(),
+            limited: Limited::Nothing,
+        };
+        let (directory, group) = (stage.directory(), folder.path().join("group"));
+        for path in [&directory, &group] {
+            fs::create_dir(path).unwrap();
+        }
+        fs::write(directory.join("sb-1.json"), "").unwrap();
+        let mut process = Command::new("sleep").arg("300").stdout(Stdio::null()).spawn().unwrap();
+        let mut neighbour = Neighbour {
+            processes: [id_of(process.id()).unwrap()].into(),
+            records: records(&stage),
+            control_groups: vec![group.clone()],
+            kept: "local:sb-1".to_owned(),
+            creator: None,
+            user: Some(1),
+            stage,
+        };
+        let changes = |neighbour: &Neighbour| neighbour.disturbed(&Tree::look());
+        assert_eq!(changes(&neighbour), [""; 0]);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let mut expected = vec!["a neighbour's process is gone"];
+        assert_eq!(changes(&neighbour), expected);
+        // The same name with something else behind it.
+        fs::rename(directory.join("sb-1.json"), directory.join("old")).unwrap();
+        fs::write(directory.join("sb-1.json"), "").unwrap();
+        fs::remove_file(directory.join("old")).unwrap();
+        expected.push("a neighbour's records have changed");
+        assert_eq!(changes(&neighbour), expected);
+        fs::remove_dir(&group).unwrap();
+        expected.push("a neighbour's control group is gone");
+        assert_eq!(changes(&neighbour), expected);
+        // As one of the same user it is asked, too.
+        neighbour.user = None;
+        let found = changes(&neighbour);
+        assert_eq!(found[..3], expected);
+        assert!(found[3].starts_with("a neighbour's sandbox does not answer: "), "{found:?}");
+    }
+}

@@ -199,6 +199,10 @@ pub(crate) fn with_argument(word: &str) -> Vec<u32> {
     pids().filter(has).collect()
 }
 
+/// For tests that start processes and look at all below this one: one at a time.
+#[cfg(test)]
+pub(crate) static CHILDREN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::{Part, part};

@@ -135,9 +135,13 @@ fn network_of(pid: &str) -> Option<PathBuf> {
 }
 
 /// The control groups of sandboxes that `of` takes, by the process in their names and the whole name.
-pub(crate) fn control_groups(mut of: impl FnMut(u32, &str) -> bool) -> Vec<PathBuf> {
+pub(crate) fn control_groups(of: impl FnMut(u32, &str) -> bool) -> Vec<PathBuf> {
+    control_groups_below(Path::new("/sys/fs/cgroup"), of)
+}
+
+fn control_groups_below(root: &Path, mut of: impl FnMut(u32, &str) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), 5)];
+    let mut open = vec![(root.to_owned(), 5)];
     while let Some((folder, depth)) = open.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -157,7 +161,21 @@ pub(crate) fn control_groups(mut of: impl FnMut(u32, &str) -> bool) -> Vec<PathB
 
 #[cfg(test)]
 mod tests {
-    use super::holder;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use std::process::{Child, Command};
+    use std::sync::{MutexGuard, PoisonError};
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
+
+    use rustix::process::Signal;
+
+    use super::{Scene, control_groups_below, holder, mounts};
+    use crate::cast::Stage;
+    use crate::owner::{Limited, WAITED_FOR};
+    use crate::processes::{CHILDREN, Id, id_of, signal, with_argument};
 
     #[test]
     fn the_holder_of_a_lock_is_read() {
@@ -165,5 +183,173 @@ mod tests {
         assert_eq!(holder(line), Some((10_502_158, 18_775)));
         assert_eq!(holder("2: POSIX  ADVISORY  WRITE 18775 fe:00:10502158 0 EOF"), None);
         assert_eq!(holder(""), None);
+    }
+
+    /// A round in which nothing has happened yet.
+    struct Empty {
+        _alone: MutexGuard<'static, ()>,
+        folder: tempfile::TempDir,
+        stage: Stage,
+        spared: BTreeSet<Id>,
+        owners: BTreeSet<u32>,
+        mounts: String,
+    }
+
+    impl Empty {
+        fn new(name: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let made = |name: &str| {
+                let path = folder.path().join(name);
+                fs::create_dir_all(path.join("ringfence")).unwrap();
+                path
+            };
+            let stage = Stage {
+                program: "/bin/true".into(),
+                runtime: made("runtime"),
+                temporary: folder.path().join("temporary"),
+                marker: format!("{}{name}", std::process::id()),
+                limited: Limited::Nothing,
+            };
+            fs::create_dir(&stage.temporary).unwrap();
+            let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+            Self { _alone, folder, stage, spared: BTreeSet::new(), owners: BTreeSet::new(), mounts: mounts() }
+        }
+
+        fn left(&self) -> Vec<String> {
+            let scene = Scene {
+                stage: &self.stage,
+                spared: &self.spared,
+                command_was_hit: false,
+                owners: &self.owners,
+                mounts: &self.mounts,
+            };
+            scene.left()
+        }
+
+        /// Waits until something is left, and tells what: a line with each of these words, and no other.
+        #[track_caller]
+        fn assert_left(&self, expected: &[&str]) {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            loop {
+                let left = self.left();
+                let all = left.len() == expected.len()
+                    && left.iter().zip(expected).all(|(line, word)| line.contains(word));
+                if all {
+                    return;
+                }
+                assert!(Instant::now() < deadline, "{left:#?} and not {expected:?}");
+                sleep(Duration::from_millis(5));
+            }
+        }
+
+        /// A word for the arguments of a process that somebody waited for.
+        fn waited_for(&self) -> String {
+            format!("300.{}{WAITED_FOR}", self.stage.marker)
+        }
+    }
+
+    /// A process that is ended with the test.
+    struct Left(Child);
+
+    impl Left {
+        fn start(program: &Path, arguments: &[&str]) -> Self {
+            Self(Command::new(program).args(arguments).spawn().unwrap())
+        }
+    }
+
+    impl Drop for Left {
+        fn drop(&mut self) {
+            // The test may have ended it.
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+
+    #[test]
+    fn a_process_and_a_command_that_is_abandoned_are_counted() {
+        let mut empty = Empty::new("1");
+        empty.assert_left(&[]);
+        let one = Left::start(Path::new("sleep"), &["300"]);
+        empty.assert_left(&["process "]);
+        drop(one);
+        empty.assert_left(&[]);
+        let mut one = Left::start(Path::new("sleep"), &[&empty.waited_for()]);
+        empty.assert_left(&["process ", "abandoned process "]);
+        // One that has ended is none any more, also where nobody has asked how.
+        one.0.kill().unwrap();
+        empty.assert_left(&[]);
+        // One of somebody else is nobody's business here.
+        let other = Left::start(Path::new("sleep"), &["300"]);
+        empty.spared.insert(id_of(other.0.id()).unwrap());
+        assert_eq!(empty.left(), [""; 0]);
+    }
+
+    #[test]
+    fn a_process_that_has_escaped_is_counted() {
+        let empty = Empty::new("3");
+        let word = empty.waited_for();
+        // Its parent ends, and nobody below whom it was adopts it.
+        let text = format!("sleep {word} > /dev/null 2>&1 &");
+        assert!(Command::new("sh").args(["-c", &text]).status().unwrap().success());
+        empty.assert_left(&["escaped process "]);
+        for pid in with_argument(&word) {
+            signal(id_of(pid).unwrap(), Signal::KILL).unwrap();
+        }
+        empty.assert_left(&[]);
+    }
+
+    #[test]
+    fn a_network_namespace_is_counted() {
+        let empty = Empty::new("4");
+        let _one = Left::start(Path::new("unshare"), &["--user", "--net", "sleep", "300"]);
+        empty.assert_left(&["process ", "1 network namespaces of 0 sandboxes"]);
+    }
+
+    #[test]
+    fn files_are_counted_but_of_a_sandbox_whose_launcher_lives() {
+        let empty = Empty::new("5");
+        let directory = empty.stage.directory();
+        for name in ["audit.jsonl", ".sb-1", "sb-2.sock", "sb-3.json"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        fs::write(empty.stage.runtime.join("other"), "").unwrap();
+        fs::write(empty.stage.temporary.join("more"), "").unwrap();
+        let mut left = empty.left();
+        left.sort();
+        let expected = ["file .sb-1", "file more", "file other", "file sb-2.sock", "file sb-3.json"];
+        assert_eq!(left, expected);
+        for name in [".sb-1", "sb-2.sock"] {
+            fs::remove_file(directory.join(name)).unwrap();
+        }
+        fs::remove_file(empty.stage.runtime.join("other")).unwrap();
+        fs::remove_file(empty.stage.temporary.join("more")).unwrap();
+        // Somebody who is called like a launcher takes its lock, and has no agent.
+        let launcher = empty.folder.path().join("ringfence");
+        symlink("/bin/sleep", &launcher).unwrap();
+        let record = directory.join("sb-3.json").display().to_string();
+        let _one =
+            Left::start(Path::new("flock"), &["--no-fork", &record, &launcher.display().to_string(), "300"]);
+        empty.assert_left(&["has 1 kept sandboxes and 0 agents"]);
+    }
+
+    #[test]
+    fn a_mount_is_counted() {
+        let mut empty = Empty::new("6");
+        let all = mounts();
+        let (first, others) = all.split_once('\n').unwrap();
+        empty.mounts = others.to_owned();
+        assert_eq!(empty.left(), [format!("mount {first}")]);
+    }
+
+    #[test]
+    fn control_groups_are_found_by_their_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = folder.path().join("pids/a/ringfence-7-8-9-sb-1");
+        for path in
+            [&ours, &folder.path().join("pids/ringfence-6-8-9-sb-2"), &folder.path().join("ringfence")]
+        {
+            fs::create_dir_all(path).unwrap();
+        }
+        assert_eq!(control_groups_below(folder.path(), |owner, _| owner == 7), [ours]);
     }
 }

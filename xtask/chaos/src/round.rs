@@ -113,7 +113,8 @@ impl<'a> Round<'a> {
     /// Calls, and looks how long it takes until nothing is left; `None` where something stays.
     fn next_call(&mut self) -> Result<Option<Duration>> {
         let begun = Instant::now();
-        match self.dice.below(5) {
+        let call = self.dice.below(5);
+        match call {
             0 | 1 => self.expect(0, &["ps", "-q"])?,
             2 => self.prune()?,
             3 => self.expect(0, &["run", "--", "true"])?,
@@ -126,10 +127,14 @@ impl<'a> Round<'a> {
                 }
             }
         }
+        let took = begun.elapsed();
         match self.clean_within(|left, _| left.is_empty())? {
             Ok(()) => Ok(Some(begun.elapsed())),
             Err(left) => {
                 self.findings.extend(left);
+                let call = ["ps", "ps", "prune", "run", "prune and ps at once"].get(usize::try_from(call)?);
+                self.findings
+                    .push(format!("that was left after {call:?}, which took {} ms", took.as_millis()));
                 Ok(None)
             }
         }
