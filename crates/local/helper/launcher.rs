@@ -153,14 +153,9 @@ impl Launcher {
         for sandbox in self.sandboxes.values_mut() {
             sandbox.keep_time(now);
         }
-        let stuck = &mut self.stuck;
-        self.ending.retain_mut(|ending| {
-            let done = ending.progress();
-            if done {
-                stuck.append(&mut ending.cgroups);
-            }
-            !done
-        });
+        for done in self.ending.extract_if(.., Ending::progress) {
+            self.stuck.extend(done.left());
+        }
         Ok(())
     }
 
@@ -327,7 +322,7 @@ impl Launcher {
         let mut cgroups = Cgroups::default();
         let result = self.create_in(request, agent, note, &mut cgroups);
         if result.is_err() {
-            self.stuck.append(&mut cgroups.remove(&request.name));
+            self.stuck.extend(cgroups.remove(&request.name));
         }
         result
     }

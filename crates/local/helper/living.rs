@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::cgroup::Own;
 use crate::link::LinkMessage;
 use crate::listing::Listing;
 use crate::setup::Failure;
@@ -22,7 +23,7 @@ pub(crate) struct Sandbox {
     /// To the agent. Open as long as the launcher lives, which is how the sandbox's first process knows that it does.
     link: OwnedFd,
     /// Removed after it.
-    pub(crate) cgroups: Vec<Vec<u8>>,
+    pub(crate) cgroups: Vec<Own>,
     clocks: Clocks,
     listing: Option<Listing>,
     /// Why it is being ended.
@@ -126,7 +127,7 @@ impl Sandbox {
     /// How many descriptors it takes.
     pub(crate) fn descriptors(&self) -> usize {
         // Its process and the agent; and where it can be found directory, record, listener and note.
-        2 + if self.listing.is_some() { 4 } else { 0 } + self.waiting.len()
+        2 + if self.listing.is_some() { 4 } else { 0 } + self.cgroups.len() + self.waiting.len()
     }
 
     /// Its first process, which becomes readable at its end.

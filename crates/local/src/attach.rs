@@ -32,9 +32,19 @@ impl LocalBackend {
         Directory::open(operation, &self.config().runtime_directory())
     }
 
+    async fn directory_with(&self, operation: &'static str, id: &SandboxId) -> Result<Directory> {
+        match self.directory(operation)? {
+            Some(directory) => Ok(directory),
+            None => {
+                self.finish_tidying(self.tidy()).await;
+                Err(lost(operation, id))
+            }
+        }
+    }
+
     /// The way to the launcher of a sandbox, whoever started that.
     pub(crate) async fn link_to(&self, operation: &'static str, id: &SandboxId) -> Result<Link> {
-        let directory = self.directory(operation)?.ok_or_else(|| lost(operation, id))?;
+        let directory = self.directory_with(operation, id).await?;
         let connected = directory.connect(operation, id).await.map(Link::Others);
         self.finish_tidying(self.tidy()).await;
         connected
@@ -42,7 +52,7 @@ impl LocalBackend {
 
     /// Attaches to a sandbox of another process.
     pub(crate) async fn attach(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
-        let directory = self.directory(operation)?.ok_or_else(|| lost(operation, id))?;
+        let directory = self.directory_with(operation, id).await?;
         let link = directory.connect(operation, id).await.map(Link::Others);
         let link = match link {
             Ok(link) => link,
@@ -191,7 +201,10 @@ impl Attachable for LocalBackend {
 
     async fn list(&self) -> Result<Vec<SandboxInfo>> {
         const OPERATION: &str = "list the sandboxes";
-        let Some(directory) = self.directory(OPERATION)? else { return Ok(Vec::new()) };
+        let Some(directory) = self.directory(OPERATION)? else {
+            self.tidy_well().await;
+            return Ok(Vec::new());
+        };
         let ids =
             directory.sandboxes().map_err(|error| unexpected(OPERATION, "read the directory", error))?;
         let mut sandboxes = Vec::new();

@@ -2,24 +2,26 @@
 //! machines some are v1 and some v2.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_core::{Leftover, Limits, SandboxId, SpecField};
-use rustix::fs::Access;
+use rustix::fs::{Access, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::processes;
+use crate::processes::{self, Standing};
 use crate::tidy::Left;
 use crate::wire::{CgroupAction, CgroupStep, Subject};
 
 /// The accounting period of CPU quotas, in microseconds; the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
 
-/// How the directories of sandboxes begin; their owner's process and their launcher's follow.
+/// How the directories of sandboxes begin: see [`Name`].
 pub(crate) const PREFIX: &str = "ringfence-";
 
 /// What part of a v1 memory limit goes to socket buffers, one in so many, and the most of it.
@@ -143,8 +145,8 @@ impl Hierarchies {
 
     /// Plans the work for the limits that a controller is there for, in directories with the sandbox's name in theirs.
     pub(crate) fn plan(&self, launcher: u32, sandbox: &str, limits: &Limits) -> CgroupPlan {
-        // The launcher for the sweep, the owner for people who look. Other pid namespaces have the same numbers, so the sandbox's part has to differ.
-        let name = &format!("{PREFIX}{}-{launcher}-{sandbox}", std::process::id());
+        let namespace = processes::namespace().unwrap_or(UNKNOWN);
+        let name = &format!("{PREFIX}{}-{launcher}-{namespace}-{sandbox}", std::process::id());
         let mut plan = CgroupPlan::default();
         let mut v2: Vec<Controller> = Vec::new();
         for controller in Controller::ALL {
@@ -172,63 +174,99 @@ impl Hierarchies {
     /// Removes what launchers left behind that are gone. True where there is more to come: a launcher was just killed, of at most so many
     /// that are asked, or the kernel is still putting away what is in a directory.
     pub(crate) fn sweep(&self, ask: usize) -> bool {
-        let (abandoned, more_to_come) = self.abandoned(ask);
-        let emptying =
-            abandoned.into_iter().filter(|path| fs::remove_dir(path).is_err() && is_emptying(path)).count();
-        more_to_come || emptying > 0
+        let mut emptying = false;
+        let more_to_come = self.for_each_abandoned(ask, |_, path| {
+            emptying |= fs::remove_dir(path).is_err() && is_emptying(path);
+        });
+        more_to_come || emptying
     }
 
-    /// Directories of ours whose launcher is gone, and whether one of at most so many that are there was just killed. A launcher that
-    /// lives puts away what it made, also after its owner. In another pid namespace it cannot be seen; what it uses cannot be removed,
-    /// so at worst a sandbox that is just being made there is refused.
-    fn abandoned(&self, mut ask: usize) -> (Vec<PathBuf>, bool) {
+    /// Shows the directories of ours whose launcher is gone, and says whether one of at most so many that are there was just killed. A
+    /// launcher that lives puts away what it made, also after its owner.
+    fn for_each_abandoned(&self, mut ask: usize, mut act: impl FnMut(Name, &Path)) -> bool {
         let parents = self.v1.iter().map(|(_, parent)| parent).chain(self.v2.iter().map(|v2| &v2.parent));
+        let entries = parents.flat_map(fs::read_dir).flatten().flatten();
+        // All of them first: what is removed would be missed in the midst of it.
+        let ours: Vec<(Name, PathBuf)> = entries
+            .filter_map(|entry| Some((Name::parse(entry.file_name().to_str()?)?, entry.path())))
+            .collect();
+        let here = LazyCell::new(processes::namespace);
         let mut living = BTreeMap::new();
         let mut more_to_come = false;
-        let mut abandoned = Vec::new();
-        for entry in parents.flat_map(fs::read_dir).flatten().flatten() {
-            let Some(launcher) = entry.file_name().to_str().and_then(launcher_in) else { continue };
-            let lives = *living.entry(launcher).or_insert_with(|| {
-                let lives = processes::is_launcher(launcher);
-                if lives && ask > 0 && !more_to_come {
-                    ask -= 1;
-                    more_to_come = processes::was_killed(launcher);
+        for (name, path) in ours {
+            if name.namespace == UNKNOWN || Some(name.namespace) != *here {
+                // The processes of another pid namespace cannot be seen, so the lock tells. Had until it is removed: a directory that is just
+                // being made is not locked yet, and who makes it then waits and makes it again.
+                if let Some(_lock) = lock(&path) {
+                    act(name, &path);
                 }
-                lives
+                continue;
+            }
+            let lives = *living.entry(name.launcher).or_insert_with(|| {
+                if !processes::is_launcher(name.launcher) {
+                    return false;
+                }
+                if ask == 0 || more_to_come {
+                    return true;
+                }
+                ask -= 1;
+                let standing = processes::standing(name.launcher);
+                more_to_come = standing == Standing::Ends;
+                standing != Standing::Gone
             });
             if !lives {
-                abandoned.push(entry.path());
+                act(name, &path);
             }
         }
-        (abandoned, more_to_come)
+        more_to_come
     }
 
     /// What launchers left behind that are gone. Removed unless `dry_run`.
     pub(crate) fn leftovers(&self, dry_run: bool) -> Left {
-        let (abandoned, more_to_come) = self.abandoned(usize::MAX);
-        let found = abandoned.into_iter().filter_map(|path| {
-            let id = path.file_name()?.to_str()?.splitn(4, '-').last().and_then(SandboxId::new)?;
-            if is_elsewhere(&path) {
-                return None;
-            }
+        let mut found = Vec::new();
+        let more_to_come = self.for_each_abandoned(usize::MAX, |name, path| {
+            let Some(id) = SandboxId::new(name.sandbox) else { return };
+            let removed = !dry_run && fs::remove_dir(path).is_ok();
             // Gone already: somebody else was faster.
-            let removed = !dry_run && fs::remove_dir(&path).is_ok();
-            (dry_run || removed || path.exists()).then(|| Leftover {
-                id,
-                what: path.display().to_string(),
-                removed,
-                fault: (!dry_run && !removed).then(|| in_use_by(&path)),
-            })
+            if dry_run || removed || path.exists() {
+                found.push(Leftover {
+                    id,
+                    what: path.display().to_string(),
+                    removed,
+                    fault: (!dry_run && !removed).then(|| in_use_by(path)),
+                });
+            }
         });
-        Left { found: found.collect(), more_to_come }
+        Left { found, more_to_come }
     }
 }
 
-/// The launcher in the name of a directory of ours, behind the owner.
-fn launcher_in(name: &str) -> Option<u32> {
-    let mut parts = name.strip_prefix(PREFIX)?.split('-');
-    let _owner: u32 = parts.next()?.parse().ok()?;
-    parts.next()?.parse().ok()
+/// The pid namespace of those who cannot know theirs. The kernel gives none this number.
+const UNKNOWN: u64 = 0;
+
+/// What stands in the name of a directory: the owner for people who look, launcher and pid namespace for whoever looks for what is left, and
+/// the sandbox, since other machines' and later processes have the same numbers.
+#[derive(Debug, PartialEq, Eq)]
+struct Name {
+    launcher: u32,
+    namespace: u64,
+    sandbox: String,
+}
+
+impl Name {
+    fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.strip_prefix(PREFIX)?.splitn(4, '-');
+        let _owner: u32 = parts.next()?.parse().ok()?;
+        let (launcher, namespace) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { launcher, namespace, sandbox: parts.next()?.to_owned() })
+    }
+}
+
+/// The lock of a directory, if nobody has it. A launcher has it from when it makes a directory until that is removed.
+fn lock(directory: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
 }
 
 /// Whether what is in a directory is ending, so that it will be empty in a moment. What somebody put there from outside is not.
@@ -237,15 +275,11 @@ pub(crate) fn is_emptying(directory: &Path) -> bool {
     members.is_empty() || members.into_iter().any(processes::is_ending)
 }
 
-/// Whether it is used in another pid namespace, whose launchers cannot be seen here.
-fn is_elsewhere(directory: &Path) -> bool {
-    let members = members(directory);
-    !members.is_empty() && members.iter().all(|pid| *pid == 0)
-}
-
 /// Why a directory that launchers left behind stays.
 fn in_use_by(directory: &Path) -> String {
-    let members: Vec<String> = members(directory).iter().take(5).map(u32::to_string).collect();
+    // 0 is one of another pid namespace.
+    let seen = members(directory).into_iter().filter(|pid| *pid != 0);
+    let members: Vec<String> = seen.take(5).map(|pid| pid.to_string()).collect();
     if members.is_empty() {
         "it is in use".to_owned()
     } else {
@@ -466,12 +500,18 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_stands_in_the_name() {
-        assert_eq!(launcher_in("ringfence-12-34-sb-0123"), Some(34));
-        for other in
-            ["ringfence", "ringfence-12", "ringfence-12-sb-0123", "ringfence-x-3-sb", "docker-12-3-sb"]
-        {
-            assert_eq!(launcher_in(other), None, "{other}");
+    fn launcher_pid_namespace_and_sandbox_stand_in_the_name() {
+        let expected = Name { launcher: 34, namespace: 4_026_531_836, sandbox: "sb-0123".to_owned() };
+        assert_eq!(Name::parse("ringfence-12-34-4026531836-sb-0123"), Some(expected));
+        for other in [
+            "ringfence",
+            "ringfence-12-34",
+            "ringfence-12-34-56",
+            "ringfence-12-34-sb-0123",
+            "ringfence-x-3-4-sb",
+            "docker-12-3-4-sb",
+        ] {
+            assert_eq!(Name::parse(other), None, "{other}");
         }
     }
 

@@ -21,7 +21,7 @@ use crate::SCHEME;
 use crate::audit::Audit;
 use crate::error::{DIRECTORY_REMEDY, lost, unexpected};
 use crate::link::Connection;
-use crate::processes;
+use crate::processes::{self, Standing};
 use crate::tidy::Left;
 use crate::wire::{RECORD_SUFFIX, SOCKET_SUFFIX, VERSION};
 
@@ -239,8 +239,13 @@ impl Directory {
                     Claimed::Left(left) => found.extend(left),
                     Claimed::Held(file) if ask > 0 && !more_to_come => {
                         ask -= 1;
-                        more_to_come =
-                            read_record(&file).is_some_and(|record| processes::was_killed(record.launcher));
+                        let standing = read_record(&file).map(|record| processes::standing(record.launcher));
+                        more_to_come = match standing {
+                            Some(Standing::Ends) => true,
+                            // Just now, or it is one of another pid namespace and still has the lock.
+                            Some(Standing::Gone) => lock(&file).is_ok(),
+                            Some(Standing::Lives) | None => false,
+                        };
                     }
                     Claimed::Held(_) | Claimed::Gone => {}
                 }
@@ -268,7 +273,7 @@ impl Directory {
     fn leftover_record(&self, name: &str, id: &SandboxId, dry_run: bool) -> Claimed {
         // Gone meanwhile, or no record at all: nothing of ours.
         let Ok(file) = self.open_record(name) else { return Claimed::Gone };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if lock(&file).is_err() {
             return Claimed::Held(file);
         }
         // Locked, so nobody else tidies up the same; and it may have been renamed or removed before.
@@ -321,6 +326,10 @@ impl Directory {
         });
         leftover(id, self.path.join(name).display().to_string(), removed)
     }
+}
+
+fn lock(file: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
 fn leftover(id: &SandboxId, what: String, removed: Option<io::Result<()>>) -> Leftover {
@@ -406,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_back_and_nothing_else_is_one() {
-        let record = Record::new(7, vec!["/sys/fs/cgroup/pids/ringfence-1-2-sb-03".into()]);
+        let record = Record::new(7, vec!["/sys/fs/cgroup/pids/ringfence-1-2-4-sb-03".into()]);
         assert_eq!(Record::decode(&record.encode()), Some(record));
         for other in [&b""[..], b"{}", br#"{"version":2,"wire":1,"launcher":7,"cgroups":[]}"#, b"[1,1,7,[]]"]
         {

@@ -1,6 +1,7 @@
 //! Other processes of this machine, as `/proc` shows them.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// The name that a launcher gives itself before it makes anything.
 const LAUNCHER: &str = "ringfence";
@@ -10,6 +11,21 @@ const EXITING: u64 = 0x4;
 /// SIGKILL in the masks of `/proc/PID/status`.
 const KILLED: u64 = 1 << 8;
 
+/// The pid namespace of this process, by the number that the kernel gives to each as long as there is one. `None` where `/proc` is that of
+/// another one, in which nothing can be learned of the numbers of this one.
+pub(crate) fn namespace() -> Option<u64> {
+    if numbers(&fs::read_to_string("/proc/self/status").ok()?) != 1 {
+        return None;
+    }
+    fs::metadata("/proc/self/ns/pid").ok().map(|found| found.ino())
+}
+
+/// In how many pid namespaces a process has a number, from that of `/proc` on.
+fn numbers(status: &str) -> usize {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.map_or(0, |numbers| numbers.split_whitespace().count())
+}
+
 /// Whether a process is a launcher that lives. One whose number was given again may be taken for living, never the other way round.
 pub(crate) fn is_launcher(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.name == LAUNCHER && !stat.ended)
@@ -18,19 +34,31 @@ pub(crate) fn is_launcher(pid: u32) -> bool {
 /// Whether a process is gone, or ending, or will in a moment.
 pub(crate) fn is_ending(pid: u32) -> bool {
     // 0 is one of another pid namespace, of which nothing can be said.
-    pid != 0 && (stat(pid).is_none() || was_killed(pid))
+    pid != 0 && standing(pid) != Standing::Lives
 }
 
-/// Whether a process is there still, and ending: what was killed is, also where the kernel has not begun with it.
-pub(crate) fn was_killed(pid: u32) -> bool {
-    let Some(stat) = stat(pid) else { return false };
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+/// How a process stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nobody has killed it.
+    Lives,
+    /// It is there still, and ending: what was killed is, also where the kernel has not begun with it.
+    Ends,
+    /// There is none.
+    Gone,
+}
+
+/// How a process stands.
+pub(crate) fn standing(pid: u32) -> Standing {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Standing::Gone };
+    // After that: the signal is pending until the process begins to end, which its flags say for good.
+    let Some(stat) = stat(pid) else { return Standing::Gone };
     let pending = |name: &str| {
         let mask = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(mask.trim(), 16).ok()
     };
     let killed = ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|mask| mask & KILLED != 0);
-    stat.ended || stat.flags & EXITING != 0 || killed
+    if stat.ended || stat.flags & EXITING != 0 || killed { Standing::Ends } else { Standing::Lives }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -67,16 +95,40 @@ mod tests {
     }
 
     #[test]
+    fn p_117_the_numbers_of_another_pid_namespace_are_not_believed() {
+        assert_eq!(numbers("Pid:\t12\nNSpid:\t12\nNSpgid:\t1\t2\n"), 1);
+        assert_eq!(numbers("NSpid:\t4021\t12\n"), 2);
+        assert_eq!(numbers("Pid:\t12\n"), 0);
+        assert!(namespace().is_some_and(|number| number > 0));
+    }
+
+    /// From the signal to its end there is no moment in which a killed process could be taken for one that lives.
+    #[test]
+    fn p_117_a_killed_process_never_seems_to_live() {
+        for round in 0..100 {
+            let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+            child.kill().unwrap();
+            while child.try_wait().unwrap().is_none() {
+                for _ in 0..20 {
+                    assert_ne!(standing(child.id()), Standing::Lives, "round {round}");
+                }
+            }
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
     fn p_117_only_a_living_launcher_is_one_and_a_killed_process_is_ending() {
         let own = std::process::id();
         assert!(!is_launcher(own), "this is a test");
         assert!(!is_ending(own));
         let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
-        assert!(!is_ending(child.id()));
+        assert_eq!((is_ending(child.id()), standing(child.id())), (false, Standing::Lives));
         child.kill().unwrap();
         // Not reaped, so it is there under its number until then.
-        assert!(is_ending(child.id()) && was_killed(child.id()));
+        assert_eq!((is_ending(child.id()), standing(child.id())), (true, Standing::Ends));
         child.wait().unwrap();
-        assert!(is_ending(child.id()) && !was_killed(child.id()) && !is_launcher(child.id()));
+        assert_eq!((is_ending(child.id()), standing(child.id())), (true, Standing::Gone));
+        assert!(!is_launcher(child.id()));
     }
 }

@@ -3,6 +3,7 @@ mod support;
 
 mod background;
 mod commands;
+mod elsewhere;
 mod files;
 mod kept;
 mod lifecycle;

@@ -23,7 +23,7 @@ fn fine() -> Result<CommandResult, ErrorKind> {
 }
 
 /// A limit gives a sandbox a control group where there are any.
-async fn limited() -> SandboxSpec {
+pub(super) async fn limited() -> SandboxSpec {
     if !limits_processes(&LocalBackend::new(LocalConfig::default())).await {
         return SandboxSpec::new();
     }
@@ -199,6 +199,31 @@ fn p_117_every_call_takes_away_what_a_killed_launcher_left() {
             // At once: the kernel still puts away what was in it.
             call.make(&place.backend()).await;
             assert_eq!((place.names(), own_cgroups()), (Vec::new(), BTreeSet::new()), "{call:?}");
+            waitpid(Pid::from_raw(launcher.cast_signed()), WaitOptions::empty()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn p_117_every_call_takes_away_control_groups_also_where_there_is_no_runtime_directory() {
+    const TEST: &str = "p_117_every_call_takes_away_control_groups_also_where_there_is_no_runtime_directory";
+    if !has_cgroups() {
+        return skip(TEST, "control groups");
+    }
+    if !is_alone(&format!("suite::reclaim::{TEST}")) {
+        return;
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        for call in [Call::List, Call::Prune, Call::Create, Call::Attach, Call::Destroy] {
+            let before = launchers();
+            let creator = Place::new().backend();
+            creator.create(&limited().await).await.unwrap();
+            assert!(!own_cgroups().is_empty());
+            let launcher = *launchers().difference(&before).next().unwrap();
+            kill(launcher);
+            let place = Place::new();
+            call.make(&place.backend()).await;
+            assert_eq!((own_cgroups(), place.path().exists()), (BTreeSet::new(), false), "{call:?}");
             waitpid(Pid::from_raw(launcher.cast_signed()), WaitOptions::empty()).unwrap();
         }
     });
