@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 
 use crate::cast::Stage;
 use crate::dice::Dice;
@@ -79,14 +80,20 @@ fn dispatch() -> Result<bool> {
         [owner::ROLE, ref role @ ..] => owner::be(role).map(|()| true),
         [binary, ref options @ ..] => {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-            rounds(Path::new(binary), &Asked::read(options, u64::from(now.subsec_nanos()))?)
+            let asked = Asked::read(options, u64::from(now.subsec_nanos()))?;
+            Tree::adopt()?;
+            let clean = rounds(Path::new(binary), &asked);
+            // Also where it was given up: what is below this process nobody else would end.
+            for process in Tree::look().all() {
+                signal(process.id, Signal::KILL)?;
+            }
+            clean
         }
         [] => bail!(USAGE),
     }
 }
 
 fn rounds(binary: &Path, asked: &Asked) -> Result<bool> {
-    Tree::adopt()?;
     let folder = tempfile::Builder::new().prefix("ringfence-chaos-").tempdir()?;
     // Others pass it on the way to what is theirs.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
@@ -134,7 +141,7 @@ fn rounds(binary: &Path, asked: &Asked) -> Result<bool> {
         }
         // What was found must not be found in the next round again.
         for process in tree.all().filter(|process| !spared.contains(&process.id)) {
-            signal(process.id, rustix::process::Signal::KILL)?;
+            signal(process.id, Signal::KILL)?;
         }
         let root = stage.runtime.parent().context("a folder")?.to_owned();
         fs::remove_dir_all(&root).with_context(|| format!("remove {}", root.display()))?;

@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, wait,
 };
 
 /// The name of launcher, agent and shim, and of the command line program.
@@ -48,7 +48,10 @@ impl std::fmt::Display for Process {
         let line = fs::read(format!("/proc/{}/cmdline", self.id.pid)).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         let line: String = line.chars().take(80).collect();
-        write!(f, "process {} ({:?}, {}, {})", self.id.pid, self.part, self.name, line.trim())
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id.pid)).unwrap_or_default();
+        let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or("gone").trim();
+        let Self { id, parent, part, name } = self;
+        write!(f, "process {} of {parent} ({part:?}, {name}, {state}, {})", id.pid, line.trim())
     }
 }
 
@@ -184,7 +187,8 @@ pub(crate) fn id_of(pid: u32) -> Option<Id> {
 /// Takes the exit statuses of all children that have ended, adopted ones too; by their numbers.
 pub(crate) fn reap() -> BTreeMap<u32, Option<i32>> {
     let mut ended = BTreeMap::new();
-    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+    // Any: `waitpid` without a number waits for those of this process group, and each launcher leaves that.
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         ended.insert(pid.as_raw_nonzero().get().unsigned_abs(), status.exit_status());
     }
     ended
@@ -205,7 +209,30 @@ pub(crate) static CHILDREN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, part};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::sync::PoisonError;
+    use std::time::{Duration, Instant};
+
+    use super::{CHILDREN, Part, Tree, part, reap};
+
+    #[test]
+    fn a_child_in_another_process_group_is_reaped_and_one_that_was_adopted_too() {
+        let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+        Tree::adopt().unwrap();
+        // Each in a group of its own, and the second one an orphan.
+        let text = "setsid sh -c 'exit 7' & exit 6";
+        #[expect(clippy::zombie_processes, reason = "it is reaped by what is tried here")]
+        let child = Command::new("sh").args(["-c", text]).process_group(0).spawn().unwrap();
+        let (deadline, mut ended) = (Instant::now() + Duration::from_secs(20), super::BTreeMap::new());
+        while ended.len() < 2 {
+            assert!(Instant::now() < deadline, "{ended:?}");
+            ended.append(&mut reap());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(ended.remove(&child.id()), Some(Some(6)));
+        assert_eq!(ended.into_values().collect::<Vec<_>>(), [Some(7)]);
+    }
 
     #[test]
     fn parts_are_told_by_name_and_namespace() {
