@@ -6,7 +6,7 @@ use ringfence::Ending;
 pub(crate) const OK: u8 = 0;
 /// `doctor` found no way to isolate, or `demo` saw something unexpected.
 pub(crate) const UNFIT: u8 = 1;
-/// `cp` has left something out.
+/// `cp` has left something out, or `ps` does not know how some stand.
 pub(crate) const PARTIAL: u8 = 1;
 /// The files of the sandbox do not allow it: one that is missing, too large, or not to be read or written.
 pub(crate) const NOT_ALLOWED: u8 = 1;

@@ -2,11 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
-use ringfence::{Handle, SandboxInfo};
+use ringfence::{ErrorKind, Handle, SandboxInfo};
 use serde_json::{Map, Value, json};
 
 use crate::console::printable;
+use crate::failure::Failure;
 use crate::marks::Marks;
+
+/// Returns what is said of a sandbox that cannot be asked how it stands.
+pub(crate) fn silent(handle: &Handle, fault: &str) -> Failure {
+    Failure::new(format!("{handle}: {fault}")).with_kind(ErrorKind::Unavailable.name())
+}
 
 /// Shows a span of time in its largest unit, rounded down.
 pub(crate) fn span(span: Duration) -> String {

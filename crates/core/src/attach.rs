@@ -88,6 +88,24 @@ pub struct SandboxInfo {
     pub tagged: Tagged,
 }
 
+/// The sandboxes that a backend found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SandboxList {
+    /// How each stands, oldest first.
+    pub sandboxes: Vec<SandboxInfo>,
+    /// Those that are there and of which nobody can say how they stand, by name. They are no leftovers.
+    pub silent: Vec<SilentSandbox>,
+}
+
+/// A sandbox that could not be asked how it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilentSandbox {
+    /// Its name.
+    pub id: SandboxId,
+    /// Why not, and what may help.
+    pub fault: String,
+}
+
 /// All there is to know about a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inspection {
@@ -167,11 +185,11 @@ pub trait Attachable: Backend {
     /// [`ErrorKind::Conflict`] if somebody else was faster; nothing is changed then.
     async fn set_tags(&self, sandbox: &SandboxId, expected: u64, tags: &Tags) -> Result<u64>;
 
-    /// Returns the living sandboxes that can be reached, oldest first.
+    /// Returns the living sandboxes that can be reached. One that cannot be asked keeps nobody from seeing the others, and is named.
     ///
     /// # Errors
     /// What kept the backend from looking.
-    async fn list(&self) -> Result<Vec<SandboxInfo>>;
+    async fn list(&self) -> Result<SandboxList>;
 
     /// Returns all there is to know about a sandbox.
     ///

@@ -48,7 +48,10 @@ pub mod statement;
 pub mod terminal;
 pub mod tree;
 
-pub use attach::{Attachable, Inspection, Leftover, Process, Reach, SandboxInfo, Tagged, Tags, Usage};
+pub use attach::{
+    Attachable, Inspection, Leftover, Process, Reach, SandboxInfo, SandboxList, SilentSandbox, Tagged, Tags,
+    Usage,
+};
 pub use backend::{Backend, Created, Fence, Plan, SandboxId};
 pub use background::{Background, BackgroundRequest, CommandId, CommandState, CommandStatus, OutputChunk};
 pub use capability::Capabilities;

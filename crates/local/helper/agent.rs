@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::commands::Admission;
 use crate::crew::{Crew, Duty};
+use crate::limits::Limits;
 use crate::link::LinkMessage;
 use crate::sys::activity::{Activity, Mark};
 use crate::sys::fd::{BorrowedFd, OwnedFd};
@@ -189,10 +190,13 @@ impl Agent {
                 let known = Reply::Commands(self.crew.commands.numbers());
                 drop(transport::reply_now(channel.as_fd(), &known, &[]));
             }
-            AgentRequest::Start(ref start) => match self.crew.commands.admit(start.keep_bytes) {
-                Ok(admitted) => self.make_worker(request, channel, rest, Some(admitted)),
-                Err(errno) => refuse_to_start(channel.as_fd(), errno),
-            },
+            AgentRequest::Start(ref start) => {
+                let limits = Limits::new(start.counters.each_ref().map(Vec::as_slice), rest);
+                match self.crew.commands.admit(start.keep_bytes, limits) {
+                    Ok(admitted) => self.make_worker(request, channel, Vec::new(), Some(admitted)),
+                    Err(errno) => refuse_to_start(channel.as_fd(), errno),
+                }
+            }
             request => self.make_worker(request, channel, rest, None),
         }
     }

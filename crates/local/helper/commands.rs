@@ -1,8 +1,10 @@
 //! The background commands of a sandbox as its agent knows them: who answers for each, and what is kept of the ended ones.
 
 use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 
+use crate::limits::{Limits, Struck};
 use crate::record::{Phase, Record};
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::{Errno, Result, process, socket};
@@ -16,6 +18,8 @@ const MAX_COMMANDS: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     last: u64,
+    /// Of the first that came with them; they are the sandbox's.
+    limits: Rc<Limits>,
     known: BTreeMap<u64, Command>,
 }
 
@@ -63,20 +67,23 @@ impl Admission {
     }
 
     /// The descriptors in here.
-    pub(crate) fn fds(&self) -> [i32; 3] {
-        [&self.near, &self.far, self.record.file()].map(OwnedFd::as_raw_fd)
+    pub(crate) fn fds(&self) -> impl Iterator<Item = i32> {
+        [&self.near, &self.far].map(OwnedFd::as_raw_fd).into_iter().chain(self.record.fds())
     }
 }
 
 impl Commands {
     /// Prepares another one. EMFILE where too many run.
-    pub(crate) fn admit(&mut self, keep_bytes: u64) -> Result<Admission> {
+    pub(crate) fn admit(&mut self, keep_bytes: u64, limits: Limits) -> Result<Admission> {
+        if self.limits.is_empty() {
+            self.limits = Rc::new(limits);
+        }
         self.forget_old();
         if self.known.len() >= MAX_COMMANDS {
             return Err(Errno(libc::EMFILE));
         }
         let (near, far) = socket::pair()?;
-        let record = Record::begin(keep_bytes, process::now_millis())?;
+        let record = Record::begin(keep_bytes, Struck::so_far(&self.limits), process::now_millis())?;
         self.last += 1;
         Ok(Admission { number: self.last, near, far, record })
     }

@@ -14,6 +14,8 @@ pub(crate) struct Ids {
     pub(crate) may_drop_groups: bool,
     /// The range of our own user namespace to choose from: first id, count.
     range: (u32, u32),
+    /// The last of it, whose is what sandboxes have in common: see [`Self::maps`].
+    common: Option<u32>,
     /// Where in the range this launcher starts.
     start: u64,
 }
@@ -27,7 +29,14 @@ impl Ids {
     /// Looks at this process's own ids and what it may map.
     pub(crate) fn read() -> Self {
         let (uid, gid) = process::effective_ids();
-        let own = Self { uid, gid, may_drop_groups: false, range: (uid, 1), start: process::random() };
+        let own = Self {
+            uid,
+            gid,
+            may_drop_groups: false,
+            range: (uid, 1),
+            common: None,
+            start: process::random(),
+        };
         if uid != 0 {
             return own;
         }
@@ -46,7 +55,12 @@ impl Ids {
                     // A small namespace: leave its lower half to those who live there.
                     (first + count / 2, count - count / 2)
                 };
-                Self { may_drop_groups: true, range, ..own }
+                let (range, common) = match range {
+                    (first, count @ 2..) => ((first, count - 1), Some(first + count - 1)),
+                    // No id is left for it: what a sandbox makes of this is its own.
+                    _ => (range, None),
+                };
+                Self { may_drop_groups: true, range, common, ..own }
             }
             _ => own,
         }
@@ -59,12 +73,24 @@ impl Ids {
         first + (self.start.wrapping_add(number) % u64::from(count)) as u32
     }
 
+    /// Whether [`NOBODY`] is somebody inside.
+    pub(crate) fn has_nobody(&self) -> bool {
+        self.common.is_some()
+    }
+
     /// The user and the group map: `inside` is `id` outside, or our own ids where we may map no others.
+    ///
+    /// And [`NOBODY`] is an id that no process has, so that a sandbox which makes its own root can give it to that one. In one from the
+    /// template it is root's, who is nobody inside.
     pub(crate) fn maps(&self, inside: u32, id: u32) -> (String, String) {
         let (uid, gid) = if self.may_drop_groups { (id, id) } else { (self.uid, self.gid) };
-        (format!("{inside} {uid} 1\n"), format!("{inside} {gid} 1\n"))
+        let common = self.common.map_or_else(String::new, |common| format!("{NOBODY} {common} 1\n"));
+        (format!("{inside} {uid} 1\n{common}"), format!("{inside} {gid} 1\n{common}"))
     }
 }
+
+/// Whom the kernel shows where an id is not mapped.
+pub(crate) const NOBODY: u32 = 65534;
 
 /// The most lines of a map that the kernel takes are 340.
 const MAP_BYTES: usize = 340 * 34;

@@ -68,25 +68,25 @@ impl Key {
     }
 }
 
-/// Serves the owner until it is gone, and kept sandboxes until they are.
-pub(crate) fn serve() -> crate::sys::Result<()> {
-    // A session of its own: the terminal's signals are for the owner, who then ends the sandboxes in order.
-    process::setsid()?;
-    process::set_name(c"ringfence")?;
-    process::reset_signals()?;
-    process::raise_open_files()?;
-    file::close_all_but(&[0, 1, 2])?;
-    file::change_directory(b"/")?;
+/// Serves the owner until it is gone, and kept sandboxes until they are. False where it cannot: the owner is told why.
+pub(crate) fn serve() -> bool {
     // The owner hands over a descriptor of itself: its number could be another process's by the time we look.
-    let [control, owner] = file::take_over();
-    let epoll = Epoll::new()?;
-    epoll.add(control.as_fd(), Key::Control.pack())?;
-    epoll.add(owner.as_fd(), Key::Owner.pack())?;
+    let [control, process] = file::take_over();
+    let prepared = prepare(control.as_fd(), process.as_fd());
+    // After its requests, and all that ever comes this way: it is read where the launcher has ended.
+    let end = |control: BorrowedFd<'_>, failure: Failure| {
+        drop(transport::reply_now(control, &CreateReply::failed(failure), &[]));
+        false
+    };
+    let epoll = match prepared {
+        Ok(epoll) => epoll,
+        Err(failure) => return end(control.as_fd(), failure),
+    };
     let mut launcher = Launcher {
         epoll,
         ids: Ids::read(),
         templates: Templates::default(),
-        owner: Some(Owner { control, process: owner }),
+        owner: Some(Owner { control, process }),
         last_number: 0,
         sandboxes: BTreeMap::new(),
         connections: BTreeMap::new(),
@@ -95,9 +95,29 @@ pub(crate) fn serve() -> crate::sys::Result<()> {
         spare: file::open(None, b"/dev/null", libc::O_RDONLY, 0).ok(),
     };
     while launcher.has_work() {
-        launcher.turn()?;
+        if let Err(errno) = launcher.turn() {
+            let failure = Failure::at("wait for requests")(errno);
+            return launcher.owner.as_ref().is_some_and(|owner| end(owner.control.as_fd(), failure));
+        }
     }
-    Ok(())
+    true
+}
+
+/// What comes before everything else, step by step.
+fn prepare(control: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> Result<Epoll, Failure> {
+    // A session of its own: the terminal's signals are for the owner, who then ends the sandboxes in order.
+    process::setsid().map_err(Failure::at("begin a session of its own"))?;
+    process::set_name(c"ringfence").map_err(Failure::at("name itself"))?;
+    process::reset_signals().map_err(Failure::at("reset its signals"))?;
+    process::raise_open_files().map_err(Failure::at("raise its limit on open files"))?;
+    file::close_all_but(&[0, 1, 2]).map_err(Failure::at("close what it inherited"))?;
+    file::change_directory(b"/").map_err(Failure::at("enter the root directory"))?;
+    let epoll = Epoll::new().map_err(Failure::at("make a queue of events"))?;
+    epoll
+        .add(control, Key::Control.pack())
+        .and_then(|()| epoll.add(owner, Key::Owner.pack()))
+        .map_err(Failure::at("watch its owner"))?;
+    Ok(epoll)
 }
 
 struct Owner {
@@ -193,13 +213,8 @@ impl Launcher {
         match request {
             LauncherRequest::Create(request) => {
                 if let Err(failure) = self.create(&request, answer.as_fd(), fds.next()) {
-                    let reply = CreateReply::Failed {
-                        subject: failure.subject,
-                        step: failure.step,
-                        errno: failure.errno.0,
-                    };
                     // An owner that no longer listens needs no answer.
-                    drop(transport::reply_now(answer.as_fd(), &reply, &[]));
+                    drop(transport::reply_now(answer.as_fd(), &CreateReply::failed(failure), &[]));
                 }
             }
             LauncherRequest::About(name, request) => {
@@ -268,6 +283,10 @@ impl Launcher {
             return;
         };
         let Fenced { fence, request } = request;
+        if request != SandboxRequest::Destroy && !sandbox.lives() {
+            drop(transport::reply_now(answer.as_fd(), &SandboxReply::Gone, &[]));
+            return;
+        }
         if !sandbox.admits(fence) {
             drop(transport::reply_now(answer.as_fd(), &SandboxReply::Fenced, &[]));
             return;
@@ -348,7 +367,13 @@ impl Launcher {
             "create user, mount, pid, ipc, uts and cgroup namespaces",
         ))?;
         let Cloned::Parent { pid, pidfd } = cloned else {
-            let seed = setup::Seed { link: child_end, number, activity, has_template };
+            let seed = setup::Seed {
+                link: child_end,
+                number,
+                activity,
+                has_template,
+                has_nobody: self.ids.has_nobody(),
+            };
             setup::become_sandbox(request, seed, agent, self.ids.may_drop_groups);
         };
         drop(child_end);

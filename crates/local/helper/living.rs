@@ -1,5 +1,7 @@
 //! A sandbox as its launcher knows it: a process, clocks, tags, and what others find it by.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::cgroup::Own;
@@ -8,7 +10,7 @@ use crate::listing::Listing;
 use crate::setup::Failure;
 use crate::sys::activity::Activity;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
-use crate::sys::{Errno, process, socket};
+use crate::sys::{Errno, file, process, socket};
 use crate::transport;
 use crate::wire::{CreateRequest, SandboxReply, State, Subject};
 
@@ -140,6 +142,14 @@ impl Sandbox {
         self.clocks.activity.as_ref().map_or(Ok(()), Activity::keep_from_forks)
     }
 
+    /// Whether its first process is there and nothing ends it. One that was killed has ended, also where the kernel has not begun
+    /// with it: what is granted is granted of a living sandbox.
+    pub(crate) fn lives(&self) -> bool {
+        let mut watch = [socket::Poll::new(Some(self.pidfd.as_fd()))];
+        let has_ended = socket::poll(&mut watch, Some(0)).is_ok() && watch[0].ready;
+        self.reason.is_none() && !has_ended && !is_being_killed(self.pid)
+    }
+
     /// Whether it outlives its owner.
     pub(crate) fn is_kept(&self) -> bool {
         self.listing.as_ref().is_some_and(|listing| listing.kept)
@@ -246,4 +256,26 @@ impl Sandbox {
             Err(_) => drop(process::kill(self.pid, libc::SIGKILL)),
         }
     }
+}
+
+/// PF_EXITING and PF_SIGNALED in the flags of `/proc/PID/stat`.
+const ENDING: u64 = 0x4 | 0x400;
+/// SIGKILL in the mask of pending signals there.
+const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+/// More than a line of stat has.
+const STAT_BYTES: usize = 4 << 10;
+
+/// Whether a child of this process ends, or will as soon as it is scheduled. Where `/proc` does not show it, that is not known.
+fn is_being_killed(pid: libc::pid_t) -> bool {
+    let path = format!("/proc/{pid}/stat");
+    let number = |index| -> Option<u64> {
+        let stat = file::open(None, path.as_bytes(), libc::O_RDONLY, 0).ok()?;
+        let stat = file::read_whole(stat.as_fd(), STAT_BYTES).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        // The name can contain anything, brackets too; what follows cannot.
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(index)?.parse().ok()
+    };
+    // Pending signals, the 31st field, before flags, the 9th: a signal is pending until the process begins to end, which its flags say for
+    // good.
+    number(28).is_some_and(|mask| mask & KILLED != 0) || number(6).is_some_and(|flags| flags & ENDING != 0)
 }

@@ -21,6 +21,7 @@ mod crew;
 mod files;
 mod ids;
 mod launcher;
+mod limits;
 mod link;
 mod listing;
 mod living;
@@ -38,10 +39,7 @@ mod wire;
 
 /// Serves the owner that started this program. Returns the exit status.
 fn run() -> i32 {
-    match launcher::serve() {
-        Ok(()) => 0,
-        Err(_) => 1,
-    }
+    i32::from(!launcher::serve())
 }
 
 /// Of the build for lints; the static one begins in `sys::start`.

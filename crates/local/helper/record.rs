@@ -5,6 +5,7 @@
 
 use alloc::vec;
 
+use crate::limits::Struck;
 use crate::sys::fd::OwnedFd;
 use crate::sys::{Result, file};
 use crate::wire::codec::{Malformed, Read, Reader, Writer};
@@ -56,11 +57,14 @@ pub(crate) struct Record {
     /// Of each stream.
     keep: u64,
     ledger: Ledger,
+    limits: Struck,
+    /// Whether somebody wanted it killed: then no limit is the reason.
+    told_to_end: bool,
 }
 
 impl Record {
     /// Begins one that keeps so many bytes of each stream.
-    pub(crate) fn begin(keep: u64, now: u64) -> Result<Self> {
+    pub(crate) fn begin(keep: u64, limits: Struck, now: u64) -> Result<Self> {
         let keep = keep.max(1);
         let file = file::memory_file(c"ringfence-record", TAILS.saturating_add(keep.saturating_mul(2)))?;
         let ledger = Ledger {
@@ -71,14 +75,19 @@ impl Record {
             ended_millis: 0,
             tracks: [Track::default(); 2],
         };
-        let record = Self { file, keep, ledger };
+        let record = Self { file, keep, ledger, limits, told_to_end: false };
         record.save()?;
         Ok(record)
     }
 
-    /// Its file, which a shim keeps open.
-    pub(crate) fn file(&self) -> &OwnedFd {
-        &self.file
+    /// The files of it, which a shim keeps open.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = i32> {
+        self.limits.fds().chain([self.file.as_raw_fd()])
+    }
+
+    /// Somebody wants it killed.
+    pub(crate) fn is_told_to_end(&mut self) {
+        self.told_to_end = true;
     }
 
     /// As the shim left it.
@@ -124,6 +133,7 @@ impl Record {
 
     /// It has ended, and what it left in the background writes for nobody: the end of a stream is a promise.
     pub(crate) fn ends(&mut self, end: CommandEnd, now: u64) {
+        let end = if self.told_to_end { end } else { self.limits.explain(end) };
         self.change(|ledger| {
             *ledger = Ledger { phase: Phase::Ended, end, ended_millis: now, ..*ledger };
             ledger.tracks.iter_mut().for_each(|track| track.closed = true);

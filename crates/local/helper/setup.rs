@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::{self, Vec};
 
 use crate::agent;
+use crate::ids::NOBODY;
 use crate::sys::activity::Activity;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::process::Forked;
@@ -69,6 +70,8 @@ pub(crate) struct Seed {
     pub(crate) activity: Option<Activity>,
     /// Whether what it sees has been made already, and lies at [`PLACE`].
     pub(crate) has_template: bool,
+    /// Whether what is not its own is [`NOBODY`]'s.
+    pub(crate) has_nobody: bool,
 }
 
 /// Becomes the sandbox and serves it; the process ends here.
@@ -82,7 +85,12 @@ pub(crate) fn become_sandbox(
         Ok(kept) => kept,
         Err(failure) => refuse(agent, failure),
     };
-    match prepare(request, link.as_fd(), may_drop_groups, seed.has_template) {
+    let source = match (seed.has_template, seed.has_nobody) {
+        (true, _) => Fixed::Copied,
+        (false, true) => Fixed::Made { owner: NOBODY },
+        (false, false) => Fixed::Made { owner: request.uid },
+    };
+    match prepare(request, link.as_fd(), may_drop_groups, source) {
         Ok(Some(ready)) => {
             let reply = CreateReply::Ready { landlock_abi: ready.landlock_abi };
             // Of this process, so that who made it can end it without asking anybody.
@@ -105,10 +113,16 @@ pub(crate) fn become_sandbox(
     }
 }
 
+impl CreateReply {
+    /// The answer that tells of a failure.
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self::Failed { subject: failure.subject, step: failure.step, errno: failure.errno.0 }
+    }
+}
+
 fn refuse(agent: BorrowedFd<'_>, failure: Failure) -> ! {
-    let reply = CreateReply::Failed { subject: failure.subject, step: failure.step, errno: failure.errno.0 };
     // An owner that no longer listens needs no answer.
-    drop(transport::reply(agent, &reply, &[]));
+    drop(transport::reply(agent, &CreateReply::failed(failure), &[]));
     process::exit(1)
 }
 
@@ -122,26 +136,28 @@ fn prepare(
     request: &CreateRequest,
     link: BorrowedFd<'_>,
     may_drop_groups: bool,
-    has_template: bool,
+    fixed: Fixed,
 ) -> Result<Option<Ready>, Failure> {
     let (go, _) = socket::receive(link, 2).map_err(Failure::at("wait for the launcher"))?;
     if go.is_empty() {
         return Ok(None);
     }
-    let shown = if has_template { Vec::new().into_iter() } else { open_shown(&request.view)? };
+    let shown = match fixed {
+        Fixed::Copied => Vec::new().into_iter(),
+        Fixed::Made { .. } => open_shown(&request.view)?,
+    };
     become_inner_user(request.uid, may_drop_groups)?;
-    // After the change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
-    // thread" and "parent process" are the same here.
-    process::die_with_parent().map_err(Failure::at("tie the sandbox to the launcher"))?;
-    let mut watch = [socket::Poll::new(Some(link))];
-    socket::poll(&mut watch, Some(0)).map_err(Failure::at("look for the launcher"))?;
-    if watch[0].ready && !socket::has_message(link) {
+    if !tie_to_launcher(link)? {
         return Ok(None);
     }
 
     let network = Network::begin()?;
     process::set_umask(0);
-    let root = if has_template { copy_root(request)? } else { build_root(request, shown)? };
+    let root = make_root(request, fixed, shown)?;
+    // Once more: to make files for another user is to be that one, as far as the kernel's clearing goes.
+    if !tie_to_launcher(link)? {
+        return Ok(None);
+    }
     file::change_directory_to(root.as_fd()).map_err(Failure::at("enter the new root"))?;
     mount::enter_root().map_err(Failure::at("make the new root the root"))?;
     file::change_directory(b"/").map_err(Failure::at("enter the root"))?;
@@ -159,6 +175,16 @@ fn prepare(
     restrict(request)?;
     let landlock_abi = give_up_privileges(request)?;
     Ok(Some(Ready { workdir, landlock_abi }))
+}
+
+/// Makes this process end with the launcher. False where that is gone already.
+fn tie_to_launcher(link: BorrowedFd<'_>) -> Result<bool, Failure> {
+    // After each change of user, which clears it. It fires when the launcher ends: that has a single thread, so "parent
+    // thread" and "parent process" are the same here.
+    process::die_with_parent().map_err(Failure::at("tie the sandbox to the launcher"))?;
+    let mut watch = [socket::Poll::new(Some(link))];
+    socket::poll(&mut watch, Some(0)).map_err(Failure::at("look for the launcher"))?;
+    Ok(!watch[0].ready || socket::has_message(link))
 }
 
 /// The network in the making, by a process of its own: it takes as long as all mounts together, and a second processor is mostly
@@ -258,30 +284,25 @@ fn new_disk(
     Ok(disk)
 }
 
-fn build_root(request: &CreateRequest, mut shown: vec::IntoIter<OwnedFd>) -> Result<OwnedFd, Failure> {
-    mount::make_private().map_err(Failure::at("make the mount tree private"))?;
-    // On top of the old root: its paths stay reachable by name, because look-ups start below what is stacked on it.
-    let root = new_disk(request.disk_bytes, request.inodes, None, b"/")?;
-    for entry in &request.view {
-        place(root.as_fd(), entry, &mut shown)?;
-    }
-    mount_proc(root.as_fd(), root.as_fd(), request)?;
-    mount_terminals(root.as_fd())?;
-    mount::set_attributes(root.as_fd(), mount::READ_ONLY | mount::NO_SUID | mount::NO_DEV, false)
-        .map_err(Failure::at("make the root read-only"))?;
-    Ok(root)
+/// The part of a root that is the same for every sandbox with its view, and read-only.
+#[derive(Debug, Clone, Copy)]
+enum Fixed {
+    /// It has been made already, and lies at [`PLACE`].
+    Copied,
+    /// The sandbox makes its own, which belongs to this user.
+    Made { owner: u32 },
 }
 
-/// Bytes and files that a template can have: more than what a view has of its own, which is text.
-const TEMPLATE_BYTES: u64 = 16 << 20;
-const TEMPLATE_INODES: u64 = 4096;
+/// Bytes and files that the fixed part can have: more than what a view has of its own, which is text.
+const FIXED_BYTES: u64 = 16 << 20;
+const FIXED_INODES: u64 = 4096;
 
 /// Makes the part of a root that is the same for every sandbox with this view; it lies at [`PLACE`] then. By the launcher.
 pub(crate) fn make_template(view: &[ViewEntry]) -> Result<(), Failure> {
     let mut shown = open_shown(view)?;
-    let root = new_disk(TEMPLATE_BYTES, TEMPLATE_INODES, None, PLACE)?;
+    let root = new_disk(FIXED_BYTES, FIXED_INODES, None, PLACE)?;
     let mask = process::set_umask(0);
-    let furnished = furnish_template(root.as_fd(), view, &mut shown);
+    let furnished = furnish(root.as_fd(), view, &mut shown);
     process::set_umask(mask);
     if furnished.is_err() {
         // Nobody gets half a root. What cannot be let go of is this process's alone.
@@ -290,7 +311,7 @@ pub(crate) fn make_template(view: &[ViewEntry]) -> Result<(), Failure> {
     furnished
 }
 
-fn furnish_template(
+fn furnish(
     root: BorrowedFd<'_>,
     view: &[ViewEntry],
     shown: &mut vec::IntoIter<OwnedFd>,
@@ -311,12 +332,12 @@ fn furnish_template(
         .map_err(Failure::at("make the root read-only"))
 }
 
-/// Whose an entry of the view is where there is a template.
+/// Whose an entry of the view is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Own {
-    /// Everybody's: it is in the template.
+    /// Everybody's: it is in the fixed part.
     Shared,
-    /// The sandbox's, mounted onto a directory of the template.
+    /// The sandbox's, mounted onto a directory of the fixed part.
     Mount,
     /// The sandbox's, in a writable directory of it.
     Inside,
@@ -347,15 +368,34 @@ fn with_owner(view: &[ViewEntry]) -> impl Iterator<Item = (&ViewEntry, Own)> {
     })
 }
 
-/// Makes the root from the template: a copy of its mounts, and writable places of its own.
+/// Makes the root: the fixed part, or a copy of its mounts, and writable places of its own.
 ///
 /// Those are parts of one file system, and the kernel takes parts only of what is mounted. It is put where `/proc` will be, which then
 /// lies on top of it for good: to take it away again would cost a grace period of the kernel, and on top of the old root it would
 /// keep that from being let go of.
-fn copy_root(request: &CreateRequest) -> Result<OwnedFd, Failure> {
+fn make_root(
+    request: &CreateRequest,
+    fixed: Fixed,
+    mut shown: vec::IntoIter<OwnedFd>,
+) -> Result<OwnedFd, Failure> {
     mount::make_private().map_err(Failure::at("make the mount tree private"))?;
-    let root = mount::clone_tree(None, PLACE, true).map_err(Failure::at("copy the template of the root"))?;
-    mount::attach(root.as_fd(), None, b"/").map_err(Failure::at("mount the root file system"))?;
+    // On top of the old root: its paths stay reachable by name, because look-ups start below what is stacked on it.
+    let root = match fixed {
+        Fixed::Copied => {
+            let root =
+                mount::clone_tree(None, PLACE, true).map_err(Failure::at("copy the template of the root"))?;
+            mount::attach(root.as_fd(), None, b"/").map_err(Failure::at("mount the root file system"))?;
+            root
+        }
+        Fixed::Made { owner } => {
+            let at = || Failure::at("make files for another user");
+            process::make_files_of(owner).map_err(at())?;
+            let root = new_disk(FIXED_BYTES, FIXED_INODES, None, b"/")?;
+            furnish(root.as_fd(), &request.view, &mut shown)?;
+            process::make_files_of(request.uid).map_err(at())?;
+            root
+        }
+    };
     let disk = new_disk(request.disk_bytes, request.inodes, Some(root.as_fd()), b"proc")?;
     let mut none = Vec::new().into_iter();
     for (index, (entry, own)) in with_owner(&request.view).enumerate() {
@@ -535,7 +575,8 @@ fn restrict(request: &CreateRequest) -> Result<(), Failure> {
         process::lower_limit(resource, most).map_err(Failure::at("limit what the host counts per user"))?;
     }
     if request.user_processes > 0 {
-        process::set_limit(libc::RLIMIT_NPROC, u64::from(request.user_processes))
+        // Whoever started all this may have less: that holds too, and nobody may raise it.
+        process::lower_limit(libc::RLIMIT_NPROC, u64::from(request.user_processes))
             .map_err(Failure::about(Subject::Pids, "limit the processes of the sandbox's user"))?;
     }
     Ok(())

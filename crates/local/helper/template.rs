@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::setup;
-use crate::sys::{Result, file, mount};
+use crate::sys::{Errno, Result, file, mount};
 use crate::wire::ViewEntry;
 
 /// Where it lies, in the launcher's own mount namespace and those of processes cloned from it: a directory that every machine has and
@@ -28,13 +28,55 @@ pub(crate) struct Templates {
     last: Vec<ViewEntry>,
     made: Option<Template>,
     has_namespace: bool,
-    cannot: bool,
+    outlook: Outlook,
+}
+
+/// After a failure that passes, at most so many sandboxes make their own root before it is tried again.
+const MOST_PASSED: u32 = 64;
+
+/// Whether it pays to try to make one.
+#[derive(Debug, Default)]
+enum Outlook {
+    /// Nothing speaks against it.
+    #[default]
+    Good,
+    /// It failed for a reason that may be gone: so many sandboxes are made without before the next try, and after that as many as `then`.
+    Later { left: u32, then: u32 },
+    /// This launcher may not make any.
+    Never,
+}
+
+impl Outlook {
+    /// Whether this sandbox is one to try it with.
+    fn allows(&mut self) -> bool {
+        match self {
+            Self::Good | Self::Later { left: 0, .. } => true,
+            Self::Later { left, .. } => {
+                *left -= 1;
+                false
+            }
+            Self::Never => false,
+        }
+    }
+
+    /// What follows from a failure. What is forbidden or unknown to the kernel stays so; everything else may pass, and each failure in
+    /// a row is tried again later than the one before.
+    fn after(&self, failure: &Errno) -> Self {
+        match (failure.0, self) {
+            (libc::EPERM | libc::ENOSYS | libc::EINVAL, _) => Self::Never,
+            (_, Self::Later { then, .. }) => {
+                Self::Later { left: *then, then: then.saturating_mul(2).min(MOST_PASSED) }
+            }
+            // With the next one.
+            _ => Self::Later { left: 0, then: 1 },
+        }
+    }
 }
 
 impl Templates {
     /// Whether there is a template for this view, made now if it pays.
     pub(crate) fn has(&mut self, view: &[ViewEntry]) -> bool {
-        if self.cannot || !view.iter().all(is_the_systems) {
+        if !view.iter().all(is_the_systems) {
             return false;
         }
         let sources = identities(view);
@@ -45,14 +87,13 @@ impl Templates {
             self.last = view.to_vec();
             return false;
         }
-        match sources.and_then(|sources| self.make(view, sources)) {
-            Ok(()) => true,
-            Err(_) => {
-                // What the reason is, the sandbox says that makes its own.
-                self.cannot = true;
-                false
-            }
+        if !self.outlook.allows() {
+            return false;
         }
+        // What the reason of a failure is, the sandbox says that makes its own root.
+        let made = sources.and_then(|sources| self.make(view, sources));
+        self.outlook = made.as_ref().err().map_or(Outlook::Good, |failure| self.outlook.after(failure));
+        made.is_ok()
     }
 
     fn make(&mut self, view: &[ViewEntry], sources: Vec<(u64, u64)>) -> Result<()> {

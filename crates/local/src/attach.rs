@@ -1,6 +1,6 @@
 //! Sandboxes that other processes made: found, described, marked, and used.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use ringfence_core::attach::{MAX_TAG_BYTES, tag_bytes};
 use ringfence_core::{
     Attachable, Created, Error, ErrorKind, Events, EventsFrom, Inspection, Leftover, Process, Reach, Result,
-    SandboxId, SandboxInfo, SandboxSpec, Tagged, Tags, Usage, claim,
+    SandboxId, SandboxInfo, SandboxList, SandboxSpec, SilentSandbox, Tagged, Tags, Usage, claim,
 };
 use serde_json::json;
 
@@ -87,6 +87,7 @@ impl LocalBackend {
             pids: note.pids,
             requests: Arc::default(),
             full: AtomicBool::new(false),
+            note: None,
             audit: Some(Audit::of(directory.path())),
         });
         Ok(Arc::clone(self.sandboxes().entry(name).or_insert(sandbox)))
@@ -153,6 +154,15 @@ fn tagged(operation: &'static str, state: &State, now: SystemTime) -> Result<Tag
     Ok(Tagged { version: state.version, tags })
 }
 
+/// What is said of a launcher that does not answer.
+fn silence(launcher: Option<u32>) -> String {
+    let process = launcher.map_or_else(String::new, |pid| format!(", process {pid},"));
+    format!(
+        "its launcher{process} does not answer within {} s; if it was stopped, `kill -CONT` lets it go on",
+        LIST_PATIENCE.as_secs()
+    )
+}
+
 /// How long a list waits for one launcher, which answers at once unless it is stopped.
 const LIST_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -199,46 +209,65 @@ impl Attachable for LocalBackend {
         }
     }
 
-    async fn list(&self) -> Result<Vec<SandboxInfo>> {
+    async fn list(&self) -> Result<SandboxList> {
         const OPERATION: &str = "list the sandboxes";
         let Some(directory) = self.directory(OPERATION)? else {
             self.tidy_well().await;
-            return Ok(Vec::new());
+            return Ok(SandboxList::default());
         };
         let ids =
             directory.sandboxes().map_err(|error| unexpected(OPERATION, "read the directory", error))?;
-        let mut sandboxes = Vec::new();
+        let (mut sandboxes, mut silent) = (Vec::new(), Vec::new());
+        // One that does not answer for one of its sandboxes is not waited for with the next.
+        let mut stopped = HashSet::new();
         for id in ids {
-            let asked = tokio::time::timeout(LIST_PATIENCE, self.info(OPERATION, &id)).await;
-            let info = asked.unwrap_or_else(|_| {
-                tracing::warn!(
-                    sandbox = id.as_str(),
-                    "its launcher does not answer, so it is left out of the list"
-                );
-                Err(lost(OPERATION, &id))
-            });
-            match info {
-                Ok(info) => sandboxes.push(info),
-                // Gone meanwhile, or its launcher is.
-                Err(error) if *error.kind() == ErrorKind::SandboxLost => {}
-                // One that cannot be asked keeps nobody from seeing the others. What is wrong with it, it says when it is asked for by name.
-                Err(error) => {
-                    tracing::warn!(sandbox = id.as_str(), "it is left out of the list: {}", error.summary());
+            let launcher = directory.launcher_of(&id);
+            let asked = match launcher {
+                Some(launcher) if stopped.contains(&launcher) => None,
+                _ => tokio::time::timeout(LIST_PATIENCE, self.info(OPERATION, &id)).await.ok(),
+            };
+            let fault = match asked {
+                Some(Ok(info)) => {
+                    sandboxes.push(info);
+                    continue;
                 }
+                // Gone meanwhile, or its launcher is.
+                Some(Err(error)) if *error.kind() == ErrorKind::SandboxLost => continue,
+                // What hint there is goes with it: nobody else says it.
+                Some(Err(error)) => match error.hint_text() {
+                    Some(hint) => format!("{}; {hint}", error.message()),
+                    None => error.message().to_owned(),
+                },
+                None => {
+                    stopped.extend(launcher);
+                    silence(launcher)
+                }
+            };
+            // What nobody has the lock of is no sandbox.
+            if directory.is_held(&id) {
+                silent.push(SilentSandbox { id, fault });
+            } else {
+                tracing::warn!(sandbox = id.as_str(), "it is left out of the list: {fault}");
             }
         }
         self.tidy_well().await;
         sandboxes.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
-        Ok(sandboxes)
+        Ok(SandboxList { sandboxes, silent })
     }
 
     async fn inspect(&self, sandbox: &SandboxId) -> Result<Inspection> {
         const OPERATION: &str = "inspect the sandbox";
-        let link = self.link_to(OPERATION, sandbox).await?;
-        let (_agent, note) = ask_to_attach(OPERATION, sandbox, &link).await?;
-        let note = Note::read(note)
-            .await
-            .map_err(|error| unexpected(OPERATION, "read what the creator left", error))?;
+        let own = self.sandboxes().get(sandbox).and_then(|known| known.note.clone());
+        let note = match own {
+            Some(note) => note,
+            None => {
+                let link = self.link_to(OPERATION, sandbox).await?;
+                let (_agent, note) = ask_to_attach(OPERATION, sandbox, &link).await?;
+                Note::read(note)
+                    .await
+                    .map_err(|error| unexpected(OPERATION, "read what the creator left", error))?
+            }
+        };
         let access = self.sandbox(OPERATION, sandbox).await?;
         let (stored, processes) = look(OPERATION, &access).await?;
         Ok(Inspection {
@@ -253,9 +282,7 @@ impl Attachable for LocalBackend {
     async fn renew(&self, sandbox: &SandboxId, lifetime: Option<Duration>) -> Result<Duration> {
         const OPERATION: &str = "renew the sandbox";
         let access = self.sandbox(OPERATION, sandbox).await?;
-        let renewed = access.renew(OPERATION, lifetime).await?;
-        access.record("renewed", json!({"seconds": renewed.map(|lifetime| lifetime.as_secs_f64())}));
-        renewed.ok_or_else(|| {
+        let renewed = access.renew(OPERATION, lifetime).await?.ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidArgument,
                 SCHEME,
@@ -264,7 +291,9 @@ impl Attachable for LocalBackend {
             )
             .context("sandbox", sandbox.as_str())
             .hint("say how long it shall live from now on")
-        })
+        })?;
+        access.record("renewed", json!({"seconds": renewed.as_secs_f64()}));
+        Ok(renewed)
     }
 
     async fn prune(&self, dry_run: bool) -> Result<Vec<Leftover>> {

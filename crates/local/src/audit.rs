@@ -3,13 +3,16 @@
 mod noted;
 pub(crate) mod reader;
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ringfence_core::{CommandResult, GuestPath, Invocation, Result, SandboxId, TreeSummary};
+use ringfence_core::{
+    CommandResult, Event, EventsFrom, GuestPath, Invocation, Result, SandboxId, TreeSummary,
+};
 use rustix::fs::{FlockOperation, OFlags};
 use serde_json::{Value, json};
 
@@ -81,6 +84,38 @@ impl Audit {
         let mut file = self.open(OFlags::empty())?;
         file.write_all(text.as_bytes())?;
         self.put_aside(file)
+    }
+}
+
+/// The ends that stand in a record, which is read on each time.
+#[derive(Debug)]
+pub(crate) struct Ends<'a> {
+    audit: &'a Audit,
+    from: EventsFrom,
+    known: HashSet<SandboxId>,
+}
+
+impl<'a> Ends<'a> {
+    /// Of this record. Nothing is read yet.
+    pub(crate) fn of(audit: &'a Audit) -> Self {
+        Self { audit, from: EventsFrom::Oldest, known: HashSet::new() }
+    }
+
+    /// Adds the end of a sandbox, unless it stands there already: its launcher may have been killed just after it wrote it, and
+    /// so may somebody else who tidied up. To be called by whoever has the lock of the sandbox's record, which is one at a time.
+    pub(crate) fn add(&mut self, sandbox: &SandboxId, reason: &str) -> io::Result<()> {
+        while let Some(page) = reader::read(self.audit, &self.from)? {
+            let ends = page.events.into_iter().filter(|event| event.event == Event::ENDED);
+            self.known.extend(ends.map(|event| event.sandbox));
+            self.from = EventsFrom::After(page.next);
+            if !page.more {
+                break;
+            }
+        }
+        if self.known.insert(sandbox.clone()) {
+            self.audit.add(sandbox, Event::ENDED, json!({"reason": reason}))?;
+        }
+        Ok(())
     }
 }
 

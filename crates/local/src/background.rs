@@ -2,6 +2,7 @@
 //! end the sandbox's agent does. Nothing of it is here, so any process that reaches the sandbox can ask.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -128,11 +129,21 @@ async fn start(sandbox: &Access, request: BackgroundRequest) -> Result<CommandId
     run.timeout_millis = request.timeout.map_or(0, |timeout| whole_millis(timeout.get()));
     let program = run.arguments.first().map(|name| name.escape_ascii().to_string()).unwrap_or_default();
     let shown = Shown { program, workdir: shown_workdir(request.workdir.as_ref()) };
-    let start = StartRequest { run, keep_bytes: request.output_limit.get() as u64, stdin: request.stdin };
+    // The sandbox itself judges its end, when nobody else need be there.
+    let counters = [&sandbox.memory, &sandbox.pids].map(|counter| counter.as_ref()?.open().ok());
+    let start = StartRequest {
+        run,
+        keep_bytes: request.output_limit.get() as u64,
+        stdin: request.stdin,
+        counters: counters
+            .each_ref()
+            .map(|counter| counter.as_ref().map_or_else(Vec::new, |(_, key)| key.clone())),
+    };
+    let files: Vec<BorrowedFd<'_>> = counters.iter().flatten().map(|(file, _)| file.as_fd()).collect();
     // A command that makes room for itself ends what has not been started yet too.
     let _inside = sandbox.requests.read().await;
     let starting = async {
-        let channel = sandbox.ask(START, AgentRequest::Start(start), &[]).await?;
+        let channel = sandbox.ask(START, AgentRequest::Start(start), &files).await?;
         let reply = channel.receive::<Reply>().await;
         reply.map_err(|error| unexpected(START, "hear from the sandbox", error))
     };
@@ -238,6 +249,8 @@ fn status(operation: &'static str, id: CommandId, standing: Standing) -> Result<
             CommandState::Ended(Ending::Signalled(signal))
         }
         Some(CommandEnd::TimedOut) => CommandState::Ended(Ending::TimedOut),
+        Some(CommandEnd::MemoryExceeded) => CommandState::Ended(Ending::MemoryExceeded),
+        Some(CommandEnd::PidsExceeded) => CommandState::Ended(Ending::PidsExceeded),
         Some(CommandEnd::Exited(_) | CommandEnd::Signalled(_)) => return Err(senseless(operation)),
     };
     let [stdout_bytes, stderr_bytes] = standing.written;

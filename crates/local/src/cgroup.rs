@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -391,6 +392,11 @@ impl CgroupPlan {
 }
 
 impl Counter {
+    /// Its file, and which line of that counts.
+    pub(crate) fn open(&self) -> io::Result<(File, Vec<u8>)> {
+        Ok((File::open(&self.path)?, self.key.as_bytes().to_vec()))
+    }
+
     /// How often the limit struck; 0 when the file is gone.
     pub(crate) fn read(&self) -> u64 {
         let content = fs::read_to_string(&self.path).unwrap_or_default();

@@ -13,8 +13,8 @@ use crate::audit::{Audit, millis};
 use crate::backend::{CREATE, DEFAULT_PIDS, LocalBackend, PidsMechanism};
 use crate::cgroup::CgroupPlan;
 use crate::directory::{Directory, Record, unusable};
-use crate::error::{not_created, step_failed, unexpected};
-use crate::launcher::Launcher;
+use crate::error::{launcher_ended, not_created, step_failed, unexpected};
+use crate::launcher::{End, Launcher};
 use crate::link::{Link, is_gone};
 use crate::note::Note;
 use crate::sandbox::Sandbox;
@@ -80,7 +80,17 @@ impl LocalBackend {
             self.provision(&wanted, &name, listing.as_ref()).await?;
         let Wanted { spec, reach, .. } = wanted;
         let shell = self.shell();
-        let limits = read_back(&cgroup);
+        let note = read_back(&cgroup).map(|limits| Note {
+            spec: spec.clone(),
+            statement: self.statement(&spec, reach, Some(&Known { landlock_abi, limits })),
+            shell,
+            landlock_abi,
+            kept: reach == Reach::Kept,
+            created_millis: millis(SystemTime::now()),
+            memory: cgroup.memory.clone(),
+            pids: cgroup.pids.clone(),
+            cgroups: cgroup.directories(),
+        });
         let audit = listing.as_ref().map(|listing| Audit::of(listing.directory.path()));
         let alone = listing.is_none() && cgroup.directories().is_empty();
         let sandbox = Arc::new(Sandbox {
@@ -95,27 +105,16 @@ impl LocalBackend {
             pids: cgroup.pids.clone(),
             requests: Arc::default(),
             full: AtomicBool::new(false),
+            note: note.as_ref().ok().filter(|_| listing.is_none()).cloned(),
             audit,
         });
-        let known = limits.and_then(|limits| {
-            let statement = self.statement(&spec, reach, Some(&Known { landlock_abi, limits }));
+        let known = note.and_then(|note| {
             if let Some(listing) = listing {
-                let note = Note {
-                    spec: spec.clone(),
-                    statement: statement.clone(),
-                    shell,
-                    landlock_abi,
-                    kept: reach == Reach::Kept,
-                    created_millis: millis(SystemTime::now()),
-                    memory: cgroup.memory.clone(),
-                    pids: cgroup.pids.clone(),
-                    cgroups: cgroup.directories(),
-                };
                 note.write(listing.note).map_err(|error| not_created("leave a note for others", error))?;
                 let facts = json!({"reach": reach.name(), "labels": spec.labels(), "owner": spec.owner()});
                 sandbox.record("created", facts);
             }
-            Ok(statement)
+            Ok(note.statement)
         });
         let complete = match known {
             Ok(statement) if reach == Reach::Kept => outlive(&sandbox).await.map(|()| statement),
@@ -200,6 +199,7 @@ impl LocalBackend {
     async fn provision(&self, wanted: &Wanted, name: &str, listing: Option<&Listing>) -> Result<Provisioned> {
         // First, so that one that has to be started gets ready while the request is put together.
         drop(self.launcher()?);
+        let mut end = End::Unknown;
         let limits = wanted.spec.limits();
         let asked = limits.memory.is_some() || limits.cpus.is_some() || limits.pids.is_some();
         for _ in 0..2 {
@@ -228,20 +228,24 @@ impl LocalBackend {
                     self.finish_tidying(tidied).await;
                     match ready {
                         // It took the request and was killed before it had done it. Then nothing of it is left.
-                        Err(_) if launcher.has_ended() => self.forget_launcher(&launcher),
+                        Err(_) if launcher.has_ended() => {
+                            end = launcher.why_ended();
+                            self.forget_launcher(&launcher);
+                        }
                         made => {
                             let (landlock_abi, first) = made?;
                             return Ok(Provisioned { landlock_abi, first, launcher, agent, cgroup });
                         }
                     }
                 }
-                Err(error) if is_gone(&error) => self.forget_launcher(&launcher),
+                Err(error) if is_gone(&error) => {
+                    end = launcher.why_ended();
+                    self.forget_launcher(&launcher);
+                }
                 Err(error) => return Err(not_created("ask the launcher", error)),
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, SCHEME, CREATE, "the launcher ends as soon as it is started")
-            .hint("ringfence doctor shows what works here")
-            .terminal())
+        Err(launcher_ended(&end))
     }
 }
 
@@ -302,6 +306,10 @@ async fn ready(agent: &OwnedFd, spec: &SandboxSpec) -> Result<(u32, OwnedFd)> {
             SCHEME,
             CREATE,
             "it ended before it was ready: its lifetime was over, or it or its launcher was killed",
+        )
+        .hint(
+            "where that happens each time, something around it ends what makes a sandbox: a system call filter that kills (the kernel's log \
+             names it: type=1326, SIGSYS), or a limit on memory",
         )
         .terminal()),
     }

@@ -10,15 +10,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_core::{Error, ErrorKind, Event, Leftover, Result, SandboxId, object_only};
+use ringfence_core::{Error, ErrorKind, Leftover, Result, SandboxId, object_only};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::SCHEME;
-use crate::audit::Audit;
+use crate::audit::{Audit, Ends};
 use crate::error::{DIRECTORY_REMEDY, lost, unexpected};
 use crate::link::Connection;
 use crate::processes::{self, Standing};
@@ -213,6 +212,17 @@ impl Directory {
         Ok(socket)
     }
 
+    /// Whether somebody has the lock of its record: then the sandbox is there.
+    pub(crate) fn is_held(&self, sandbox: &SandboxId) -> bool {
+        let record = self.open_record(&format!("{}{RECORD_SUFFIX}", sandbox.as_str()));
+        record.is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+    }
+
+    /// The number of its launcher, where that says anything here: 0 is one of another pid namespace.
+    pub(crate) fn launcher_of(&self, sandbox: &SandboxId) -> Option<u32> {
+        self.record(sandbox.as_str()).map(|record| record.launcher).filter(|pid| *pid != 0)
+    }
+
     fn record(&self, name: &str) -> Option<Record> {
         self.open_record(&format!("{name}{RECORD_SUFFIX}")).ok().and_then(|file| read_record(&file))
     }
@@ -231,11 +241,13 @@ impl Directory {
         let mut found = Vec::new();
         let mut more_to_come = false;
         let names = self.names()?;
+        let audit = Audit::of(&self.path);
+        let mut ends = Ends::of(&audit);
         for name in &names {
             let begun = name.strip_prefix('.').filter(|name| is_name(name));
             let whole = name.strip_suffix(RECORD_SUFFIX).filter(|name| is_name(name));
             if let Some(id) = begun.or(whole).and_then(SandboxId::new) {
-                match self.leftover_record(name, &id, dry_run) {
+                match self.leftover_record(name, &id, (!dry_run).then_some(&mut ends)) {
                     Claimed::Left(left) => found.extend(left),
                     Claimed::Held(file) if ask > 0 && !more_to_come => {
                         ask -= 1;
@@ -270,7 +282,9 @@ impl Directory {
         Ok(Left { found, more_to_come })
     }
 
-    fn leftover_record(&self, name: &str, id: &SandboxId, dry_run: bool) -> Claimed {
+    /// Without the record of ends it is only looked for.
+    fn leftover_record(&self, name: &str, id: &SandboxId, ends: Option<&mut Ends<'_>>) -> Claimed {
+        let dry_run = ends.is_none();
         // Gone meanwhile, or no record at all: nothing of ours.
         let Ok(file) = self.open_record(name) else { return Claimed::Gone };
         if lock(&file).is_err() {
@@ -306,16 +320,15 @@ impl Directory {
         {
             found.push(self.remove(&socket, id, dry_run));
         }
-        let record = self.remove(name, id, dry_run);
-        // Its launcher cannot say it any more. A record that was only begun is of a sandbox that never was.
-        if record.removed
+        // Its launcher cannot say it any more. A record that was only begun is of a sandbox that never was. Before the sandbox's own record
+        // goes: whoever is killed in between leaves that to the next one, who sees that it has been said.
+        if let Some(ends) = ends
             && !name.starts_with('.')
-            && let Err(error) =
-                Audit::of(&self.path).add(id, Event::ENDED, json!({"reason": "launcher_gone"}))
+            && let Err(error) = ends.add(id, "launcher_gone")
         {
             tracing::warn!(sandbox = id.as_str(), "the audit record misses the end: {error}");
         }
-        found.push(record);
+        found.push(self.remove(name, id, dry_run));
         Claimed::Left(found)
     }
 
@@ -335,6 +348,11 @@ fn lock(file: &OwnedFd) -> rustix::io::Result<()> {
 fn leftover(id: &SandboxId, what: String, removed: Option<io::Result<()>>) -> Leftover {
     let fault = removed.as_ref().and_then(|result| result.as_ref().err()).map(ToString::to_string);
     Leftover { id: id.clone(), what, removed: matches!(removed, Some(Ok(()))), fault }
+}
+
+/// Whether the launcher of a record was killed and is there for a moment still.
+pub(crate) fn was_killed(record: &OwnedFd) -> bool {
+    read_record(record).is_some_and(|record| processes::standing(record.launcher) == Standing::Ends)
 }
 
 fn read_record(file: &OwnedFd) -> Option<Record> {

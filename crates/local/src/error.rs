@@ -5,9 +5,11 @@ use std::io;
 
 use ringfence_core::{Error, ErrorKind, GuestPath, SandboxId, SpecField};
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use crate::SCHEME;
 use crate::backend::CREATE;
+use crate::launcher::End;
 use crate::wire::{FileFault, Subject};
 
 /// A sandbox that is gone or never was.
@@ -65,9 +67,55 @@ pub(crate) fn step_failed(subject: Subject, step: &str, errno: i32) -> Error {
 pub(crate) fn no_launcher(error: io::Error) -> Error {
     const STEP: &str = "start the launcher from a memory file";
     used_up(STEP, error.raw_os_error().unwrap_or_default()).unwrap_or_else(|| {
-        unexpected(CREATE, STEP, error)
-            .hint("that needs /proc, /dev/null, and the sysctl vm.memfd_noexec below 2")
-            .terminal()
+        let hint = match error.kind() {
+            io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+            _ => {
+                "that needs /proc, /dev/null, the sysctl vm.memfd_noexec below 2, and no surrounding sandbox or system call filter that forbids \
+                 memory files (memfd_create), process descriptors (pidfd_open) or to start programs from them"
+            }
+        };
+        unexpected(CREATE, STEP, error).hint(hint).terminal()
+    })
+}
+
+/// The launcher ended before it had made a sandbox, and the next one did too.
+pub(crate) fn launcher_ended(end: &End) -> Error {
+    let (step, signal) = match end {
+        End::Step { step, errno } => return launcher_failed(step, *errno),
+        End::Signal(signal) => {
+            (format!("signal {signal} ends the launcher as soon as it is started"), Some(*signal))
+        }
+        End::Unknown => ("the launcher ends as soon as it is started".to_owned(), None),
+    };
+    let signal = signal.and_then(Signal::from_named_raw);
+    let hint = match signal {
+        Some(Signal::SYS) => {
+            "a surrounding system call filter kills what makes a call that it forbids, instead of refusing the call: the kernel's log names it \
+             (type=1326); start this without that filter, or allow the call"
+        }
+        Some(Signal::XFSZ) => "raise the limit on the size of files (ulimit -f)",
+        Some(Signal::SEGV | Signal::KILL | Signal::BUS) => {
+            "there may be too little memory for it: raise the limit on memory around this process (ulimit -v, the control group), and look \
+             into the kernel's log"
+        }
+        _ => "ringfence doctor shows what works here",
+    };
+    Error::new(ErrorKind::Unavailable, SCHEME, CREATE, step).hint(hint).terminal()
+}
+
+/// A step of the launcher's own start, which needs nothing that a process does not have unless something around it takes that away.
+fn launcher_failed(step: &str, errno: i32) -> Error {
+    let step = format!("the launcher cannot {step}");
+    used_up(&step, errno).unwrap_or_else(|| {
+        let hint = match Errno::from_raw_os_error(errno) {
+            Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+                "a surrounding sandbox or container forbids the call: start this outside of it, or with a system call filter that allows the \
+                 call (Docker: --security-opt seccomp=unconfined)"
+            }
+            _ => "ringfence doctor shows what works here",
+        };
+        let cause = io::Error::from_raw_os_error(errno);
+        Error::new(ErrorKind::Unavailable, SCHEME, CREATE, step).source(cause).hint(hint).terminal()
     })
 }
 

@@ -9,13 +9,33 @@ use std::sync::{Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, waitid};
 
 use crate::transport;
-use crate::wire::LauncherRequest;
+use crate::wire::{CreateReply, LauncherRequest, Message};
 
 /// The helper, as `build.rs` made it.
 static HELPER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
+
+/// More than what a launcher says at its end.
+const END_BYTES: usize = 4 << 10;
+
+/// How a launcher ended that nobody had asked to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It could not do this.
+    Step {
+        /// What.
+        step: String,
+        /// Why.
+        errno: i32,
+    },
+    /// A signal ended it.
+    Signal(i32),
+    /// It did not say, and the kernel does not any more.
+    Unknown,
+}
 
 /// A running launcher. Dropping it ends all its sandboxes but the kept ones.
 #[derive(Debug)]
@@ -57,6 +77,30 @@ impl Launcher {
         // Only hang-ups are looked for; those are always reported.
         rustix::event::poll(&mut watch, Some(&Timespec::default())).is_ok()
             && watch[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Why it has ended without being asked to.
+    pub(crate) fn why_ended(&self) -> End {
+        let mut packet = vec![0; END_BYTES];
+        let mut told = || match &self.control {
+            Some(control) => rustix::net::recv(control, packet.as_mut_slice(), RecvFlags::DONTWAIT),
+            None => Err(Errno::PIPE),
+        };
+        // What it left unread is said once, before what it has sent.
+        let told = told().or_else(|_| told()).map(|(_, length)| length);
+        if let Ok(length @ 1..) = told
+            && let Ok(CreateReply::Failed { step, errno, .. }) =
+                CreateReply::decode(packet.get(..length).unwrap_or_default())
+        {
+            return End::Step { step, errno };
+        }
+        let Some(child) = &self.child else { return End::Unknown };
+        // Its descriptors are closed a moment before.
+        wait_briefly(child);
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = pid.and_then(|pid| waitid(WaitId::Pid(pid), options).ok().flatten());
+        status.and_then(|status| status.terminating_signal()).map_or(End::Unknown, End::Signal)
     }
 
     /// Sends a request with its descriptors.

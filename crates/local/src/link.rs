@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::SCHEME;
+use crate::directory;
 use crate::error::{lost, unexpected};
 use crate::launcher::Launcher;
 use crate::transport::{self, Channel};
@@ -38,10 +39,11 @@ pub(crate) struct Connection {
 impl Connection {
     /// Whether the sandbox is there although nothing comes over the connection any more.
     fn outlived(&self) -> bool {
-        let locked = |record| rustix::fs::flock(record, FlockOperation::NonBlockingLockShared);
-        match self.record.as_ref().map(locked) {
-            Some(Err(_)) => true,
-            Some(Ok(())) | None => false,
+        let locked = |record: &OwnedFd| rustix::fs::flock(record, FlockOperation::NonBlockingLockShared);
+        match &self.record {
+            // One that was killed has it for a moment longer than its sockets.
+            Some(record) if locked(record).is_err() => !directory::was_killed(record),
+            Some(_) | None => false,
         }
     }
 }

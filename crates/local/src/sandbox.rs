@@ -18,6 +18,7 @@ use crate::audit::Audit;
 use crate::cgroup::Counter;
 use crate::error::unexpected;
 use crate::link::{self, Link};
+use crate::note::Note;
 use crate::wire::SandboxRequest;
 
 /// How long a file operation may take (BD-08).
@@ -51,6 +52,8 @@ pub(crate) struct Sandbox {
     pub(crate) requests: Arc<RwLock<()>>,
     /// Whether the last command found no room for its processes, although it was the only request.
     pub(crate) full: AtomicBool,
+    /// What is told of it where this process alone can: what others find has left that with its launcher.
+    pub(crate) note: Option<Note>,
     /// Where what happens to it is written down, if others can find it.
     pub(crate) audit: Option<Audit>,
 }

@@ -26,11 +26,25 @@ impl MissingCall {
     ///
     /// If this machine takes no filter of system calls, and when `act` panics.
     pub fn around<T: Send>(self, act: impl FnOnce() -> T + Send) -> T {
+        self.with(SeccompAction::Errno(self.errno.cast_unsigned()), act)
+    }
+
+    /// The same with a kernel that kills whoever makes the call, with SIGSYS.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::around`].
+    pub fn killing<T: Send>(self, act: impl FnOnce() -> T + Send) -> T {
+        self.with(SeccompAction::KillProcess, act)
+    }
+
+    fn with<T: Send>(self, answer: SeccompAction, act: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let limited = scope.spawn(|| {
                 // A filter is for the thread that loads it and its descendants, and stays. So the thread goes.
-                let loaded =
-                    self.filter().and_then(|filter| seccompiler::apply_filter(&filter).map_err(Into::into));
+                let loaded = self
+                    .filter(answer)
+                    .and_then(|filter| seccompiler::apply_filter(&filter).map_err(Into::into));
                 assert!(loaded.is_ok(), "{loaded:?}");
                 act()
             });
@@ -38,7 +52,7 @@ impl MissingCall {
         })
     }
 
-    fn filter(self) -> Result<BpfProgram, Box<dyn std::error::Error>> {
+    fn filter(self, answer: SeccompAction) -> Result<BpfProgram, Box<dyn std::error::Error>> {
         let rules = match self.first_argument {
             Some(value) => {
                 let first =
@@ -48,8 +62,7 @@ impl MissingCall {
             None => Vec::new(),
         };
         let rules = BTreeMap::from([(self.number, rules)]);
-        let fail = SeccompAction::Errno(self.errno.cast_unsigned());
         let architecture = std::env::consts::ARCH.try_into()?;
-        Ok(SeccompFilter::new(rules, SeccompAction::Allow, fail, architecture)?.try_into()?)
+        Ok(SeccompFilter::new(rules, SeccompAction::Allow, answer, architecture)?.try_into()?)
     }
 }

@@ -205,7 +205,7 @@ impl Owner {
             say("phase", "attach")?;
             let listed = attachable(&*backend)?.list().await;
             let infos = match listed {
-                Ok(infos) => infos,
+                Ok(list) => list.sandboxes,
                 Err(error) => {
                     fault("list", &error)?;
                     continue;

@@ -14,9 +14,10 @@ Examples:
 
 Your sandboxes that can be reached, oldest first: those made by `ringfence create`, and all with an
 owner or a label. LEFT is what is left until the lifetime ends them, or, with `idle`, until they end
-because nobody uses them. HOLDER is who has a claim that runs.
+because nobody uses them. HOLDER is who has a claim that runs. One that is there and does not answer
+is named on standard error.
 
-Exit status: 0; 2 bad arguments; 125 ringfence failed; with --watch 130 or 143 after SIGINT or
+Exit status: 0; 1 some do not answer; 2 bad arguments; 125 ringfence failed; with --watch 130 or 143 after SIGINT or
 SIGTERM; 141 nobody reads standard output any more.";
 
 /// Arguments of `ps`.

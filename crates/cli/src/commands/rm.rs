@@ -37,7 +37,11 @@ pub(crate) fn run(args: RmArgs, environment: &Environment) -> Result<u8> {
 
 async fn remove_all(backend: &Arc<dyn Backend>, force: bool) -> Result<u8> {
     let mut status = exit::OK;
-    for info in attachable(&**backend)?.list().await? {
+    let listed = attachable(&**backend)?.list().await?;
+    for silent in &listed.silent {
+        status = told(&shown::silent(&Handle::new(backend.name(), &silent.id)?, &silent.fault));
+    }
+    for info in listed.sandboxes {
         let handle = Handle::new(backend.name(), &info.id)?;
         // One that has ended since it was listed is as gone as one that was removed.
         if let Err(failure) = remove(&**backend, &handle, force).await

@@ -177,9 +177,40 @@ fn a_broken_project_file_is_not_in_the_way() {
 }
 
 #[test]
+fn one_whose_launcher_is_stopped_is_named_and_no_leftover() {
+    let place = Place::new();
+    let (asleep, awake) = (place.keep(&[]), place.keep(&[]));
+    let id = asleep.strip_prefix("local:").unwrap();
+    let record = std::fs::read_to_string(format!("{}/ringfence/{id}.json", place.path())).unwrap();
+    let launcher = serde_json::from_str::<serde_json::Value>(&record).unwrap()["launcher"].as_i64().unwrap();
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(launcher).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    signal(rustix::process::Signal::STOP);
+    let fault = format!(
+        "its launcher, process {launcher}, does not answer within 2 s; if it was stopped, `kill -CONT` lets it go on"
+    );
+    let told = format!("ringfence: {asleep}: {fault}\n");
+    place.call(["ps", "-q"]).done().assert(1, &format!("{awake}\n"), &told);
+    let listed = place.call(["ps", "--json"]).done();
+    assert_eq!(listed.status, Some(1));
+    assert_eq!(listed.json()["silent"], json!([{"handle": asleep, "fault": fault}]));
+    place.call(["prune"]).done().assert(0, "nothing is left behind\n", "");
+    place.call(["rm", "--all"]).done().assert(125, "", &told);
+    signal(rustix::process::Signal::CONT);
+    place.call(["ps", "-q"]).done().assert(0, &format!("{asleep}\n"), "");
+    place.call(["rm", "--all"]).done().assert(0, "", "");
+}
+
+#[test]
 fn nothing_is_found_where_nothing_was_made() {
     let place = Place::new();
-    place.call(["ps", "--json"]).done().assert(0, "{\n  \"sandboxes\": [],\n  \"version\": 1\n}\n", "");
+    place.call(["ps", "--json"]).done().assert(
+        0,
+        "{\n  \"sandboxes\": [],\n  \"silent\": [],\n  \"version\": 1\n}\n",
+        "",
+    );
     place.call(["prune", "--dry-run"]).done().assert(0, "nothing is left behind\n", "");
     let json = place.call(["prune", "--json"]).done().json();
     assert_eq!(json, json!({"version": 1, "backend": "local", "dry_run": false, "leftovers": []}));

@@ -68,12 +68,13 @@ const fn limit(
 const CLONE: &str = "create user, mount, pid, ipc, uts and cgroup namespaces: ";
 const NETWORK: &str = "make the network namespace, field block_network: ";
 const FORBIDDEN: &str = "a security module or the surrounding container forbids it";
+const OUTSIDE: &str = "a surrounding sandbox or container forbids the call: start this outside of it";
 const HIDDEN: &str = "mount -t tmpfs none /sys/fs/cgroup";
 const READ_ONLY: &str =
     "awk '$5 ~ \"^/sys/fs/cgroup\" { print $5 }' /proc/self/mountinfo | while read -r place; do
     mount -o remount,bind,ro,nosuid,nodev,noexec $place; done";
 
-const CASES: [Case; 25] = [
+const CASES: [Case; 28] = [
     machine("user namespaces", Namespaces("user"), CLONE, "raise user.max_user_namespaces (sysctl)"),
     machine("mount namespaces", Namespaces("mnt"), CLONE, "raise user.max_mnt_namespaces (sysctl)"),
     machine("pid namespaces", Namespaces("pid"), CLONE, "raise user.max_pid_namespaces (sysctl)"),
@@ -144,6 +145,27 @@ const CASES: [Case; 25] = [
             "vm.memfd_noexec",
         )
     },
+    Case {
+        kind: "unexpected",
+        ..machine(
+            "pidfd_open",
+            Missing(libc::SYS_pidfd_open, Errno::PERM),
+            "start the launcher",
+            "(pidfd_open)",
+        )
+    },
+    machine(
+        "setsid",
+        Missing(libc::SYS_setsid, Errno::PERM),
+        "the launcher cannot begin a session of its own",
+        OUTSIDE,
+    ),
+    machine(
+        "close_range",
+        Missing(libc::SYS_close_range, Errno::PERM),
+        "the launcher cannot close what it inherited",
+        OUTSIDE,
+    ),
     Case {
         kind: "unexpected",
         ..machine("/proc", Host("mount -t tmpfs none /proc"), "start the launcher", "that needs /proc")
@@ -246,4 +268,18 @@ fn s_21_what_is_not_needed_or_is_the_second_wall_may_be_missing() {
     assert_eq!(done.status, Some(0), "{done:?}");
     assert!(done.out().contains("this kernel has none, or it is switched off"), "{done:?}");
     assert!(done.out().contains("boot with lsm=landlock"), "{done:?}");
+}
+
+#[test]
+fn s_21_a_filter_that_kills_is_told_from_one_that_refuses() {
+    const TEST: &str = "s_21_a_filter_that_kills_is_told_from_one_that_refuses";
+    if !can_make_hosts(TEST) {
+        return;
+    }
+    let call = MissingCall { number: libc::SYS_setsid, first_argument: None, errno: 0 };
+    let done = call.killing(|| Call::new(run(&[], &[])).done());
+    assert_eq!((done.status, done.out()), (Some(125), ""), "{done:?}");
+    let (said, way_out) = done.stderr.split_once("\n  try: ").unwrap_or_else(|| panic!("{done:?}"));
+    assert!(said.contains("signal 31 ends the launcher as soon as it is started"), "{done:?}");
+    assert!(way_out.contains("a surrounding system call filter kills"), "{done:?}");
 }

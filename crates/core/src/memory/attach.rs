@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::{Operation, RecordingBackend};
 use crate::attach::{
-    Attachable, DEFAULT_KEPT_LIFETIME, Inspection, Leftover, MAX_TAG_BYTES, Reach, SandboxInfo, Tagged, Tags,
-    Usage, tag_bytes,
+    Attachable, DEFAULT_KEPT_LIFETIME, Inspection, Leftover, MAX_TAG_BYTES, Reach, SandboxInfo, SandboxList,
+    Tagged, Tags, Usage, tag_bytes,
 };
 use crate::backend::{Created, SandboxId};
 use crate::error::{Error, ErrorKind, Result, Retry};
@@ -58,7 +58,7 @@ impl Attachable for RecordingBackend {
         written
     }
 
-    async fn list(&self) -> Result<Vec<SandboxInfo>> {
+    async fn list(&self) -> Result<SandboxList> {
         let (now, wall) = (Instant::now(), self.clock().now());
         let mut state = self.state();
         state.bury(now);
@@ -66,7 +66,7 @@ impl Attachable for RecordingBackend {
         let mut listed: Vec<SandboxInfo> =
             reachable.map(|(id, sandbox)| sandbox.info(id, now, wall)).collect();
         listed.sort_by_key(|info| info.created_at);
-        Ok(listed)
+        Ok(SandboxList { sandboxes: listed, silent: Vec::new() })
     }
 
     async fn inspect(&self, sandbox: &SandboxId) -> Result<Inspection> {

@@ -6,7 +6,7 @@ use ringfence_core::attach::{DEFAULT_KEPT_LIFETIME, MAX_TAG_BYTES};
 use ringfence_core::memory::RecordingBackend;
 use ringfence_core::{
     Attachable, Backend, CommandRequest, ErrorKind, EventsFrom, Inspection, OutputLimit, Reach, Retry,
-    SandboxId, SandboxInfo, SandboxSpec, Tagged, Tags, Usage, claim,
+    SandboxId, SandboxInfo, SandboxList, SandboxSpec, Tagged, Tags, Usage, claim,
 };
 use tokio::time::{Instant, advance};
 
@@ -86,7 +86,7 @@ async fn a_list_shows_what_others_can_reach_oldest_first() {
         info(&labelled, now - MINUTE, Reach::Listed, None, first.expect("tags")),
         info(&kept, now, Reach::Kept, Some(DEFAULT_KEPT_LIFETIME), second.expect("tags")),
     ];
-    assert_eq!(listed, expected);
+    assert_eq!(listed, SandboxList { sandboxes: expected.to_vec(), silent: Vec::new() });
     assert_eq!(expected[1].tagged.tags[claim::EXPIRES_AT], claim::time_text(now + DEFAULT_KEPT_LIFETIME));
     let inspected = backend.inspect(&kept).await.expect("an inspection");
     assert_eq!(

@@ -104,6 +104,9 @@ impl Audience for Caller<'_> {
             },
             CommandEnd::Signalled(signal) => Reply::Signalled(signal),
             CommandEnd::TimedOut => Reply::TimedOut,
+            // Known of one in the background alone. Of this one whoever waits judges, from outside.
+            CommandEnd::MemoryExceeded => Reply::Signalled(libc::SIGKILL),
+            CommandEnd::PidsExceeded => Reply::Exited(1),
         });
     }
 

@@ -143,12 +143,18 @@ impl Desk {
             }
             CommandAsk::Signal(signal) => {
                 if let Some(main) = main {
+                    if signal == libc::SIGKILL {
+                        self.record.is_told_to_end();
+                    }
                     // The number was checked by who sent it; and an unreaped child keeps its own.
                     drop(process::kill(main, signal));
                 }
                 return tell(&channel, &Reply::Done);
             }
-            CommandAsk::Kill => return self.killers.push(channel),
+            CommandAsk::Kill => {
+                self.record.is_told_to_end();
+                return self.killers.push(channel);
+            }
         };
         if patience > 0 && self.waiting.len() >= MAX_WAITING {
             return tell(&channel, &Reply::Busy);

@@ -157,6 +157,14 @@ pub(crate) fn is_writable(directory: BorrowedFd<'_>, name: &[u8]) -> Result<bool
     }
 }
 
+/// Reads at most a buffer full from an offset on; 0 at the end.
+pub(crate) fn read_some_at(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    again(|| {
+        // SAFETY: pointer and length describe `buffer`.
+        unsafe { call!(libc::SYS_pread64, fd.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), offset) }
+    })
+}
+
 /// Reads at most a buffer full; 0 at the end.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
     again(|| {

@@ -222,6 +222,20 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> Result<()> {
     unsafe { call!(libc::SYS_setresuid, uid, uid, uid) }.map(drop)
 }
 
+/// Gives what this process makes from now on to a user and group. They are of this number inside, so no capability changes.
+pub(crate) fn make_files_of(id: u32) -> Result<()> {
+    // Neither call says whether it has worked, but who it was before: asked once more, that must be the new one.
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_setfsgid, id) }?;
+    // SAFETY: takes integers only.
+    unsafe { call!(libc::SYS_setfsuid, id) }?;
+    // SAFETY: takes integers only.
+    let group = unsafe { call!(libc::SYS_setfsgid, id) }?;
+    // SAFETY: takes integers only.
+    let user = unsafe { call!(libc::SYS_setfsuid, id) }?;
+    if (user, group) == (id as usize, id as usize) { Ok(()) } else { Err(Errno(libc::EPERM)) }
+}
+
 /// Adopts every orphan among this process's descendants from now on.
 pub(crate) fn become_subreaper() -> Result<()> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)

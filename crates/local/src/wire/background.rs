@@ -20,6 +20,9 @@ pub(crate) struct StartRequest {
     pub(crate) keep_bytes: u64,
     /// Whether its standard input stays open to be written to.
     pub(crate) stdin: bool,
+    /// The lines that count in the files which follow as descriptors: kills by the memory limit, and forks refused by the process limit.
+    /// Empty where there is no such file.
+    pub(crate) counters: [Vec<u8>; 2],
 }
 
 /// What is asked about a command that was started. Whoever hangs up does not want to know any more; it changes nothing else.
@@ -72,6 +75,10 @@ pub(crate) enum CommandEnd {
     Signalled(i32),
     /// Its timeout passed.
     TimedOut,
+    /// The memory limit ended it.
+    MemoryExceeded,
+    /// It could not start what it needed, because of the process limit.
+    PidsExceeded,
 }
 
 /// How a command stands.
@@ -101,10 +108,16 @@ impl Message for StartRequest {
         self.run.put(writer);
         writer.u64(self.keep_bytes);
         writer.u8(u8::from(self.stdin));
+        self.counters.iter().for_each(|key| writer.bytes(key));
     }
 
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { run: RunRequest::get(reader)?, keep_bytes: reader.u64()?, stdin: reader.u8()? != 0 })
+        Ok(Self {
+            run: RunRequest::get(reader)?,
+            keep_bytes: reader.u64()?,
+            stdin: reader.u8()? != 0,
+            counters: [reader.bytes()?, reader.bytes()?],
+        })
     }
 }
 
@@ -163,6 +176,8 @@ impl Message for CommandEnd {
             Self::Exited(status) => (0, *status),
             Self::Signalled(signal) => (1, *signal),
             Self::TimedOut => (2, 0),
+            Self::MemoryExceeded => (3, 0),
+            Self::PidsExceeded => (4, 0),
         };
         writer.u8(kind);
         writer.u32(value.cast_unsigned());
@@ -174,6 +189,8 @@ impl Message for CommandEnd {
             0 => Self::Exited(value),
             1 => Self::Signalled(value),
             2 => Self::TimedOut,
+            3 => Self::MemoryExceeded,
+            4 => Self::PidsExceeded,
             _ => return Err(Malformed),
         })
     }

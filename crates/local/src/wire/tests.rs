@@ -59,7 +59,12 @@ fn requests() -> Vec<AgentRequest> {
         terminal: Some((24, 80)),
         make_room: false,
     };
-    let start = StartRequest { run: run.clone(), keep_bytes: 7, stdin: true };
+    let start = StartRequest {
+        run: run.clone(),
+        keep_bytes: 7,
+        stdin: true,
+        counters: [b"oom_kill".to_vec(), Vec::new()],
+    };
     let mut requests: Vec<AgentRequest> =
         asks().into_iter().map(|ask| AgentRequest::About(u64::MAX, ask)).collect();
     requests.extend([

@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_core::claim::claim;
 use ringfence_core::{
-    Attachable, Backend, Background, BackgroundRequest, Claimant, CommandId, CommandResult, CommandState,
-    CommandStatus, Ending, EnvMap, Error, ErrorKind, Invocation, Lease, Limits, OutputChunk, Pids,
-    SandboxSpec, StreamName,
+    Attachable, Backend, Background, BackgroundRequest, ByteSize, Claimant, CommandId, CommandResult,
+    CommandState, CommandStatus, Ending, EnvMap, Error, ErrorKind, Invocation, Lease, Limits, OutputChunk,
+    Pids, Reach, SandboxSpec, StreamName,
 };
 use ringfence_local::LocalBackend;
 
@@ -754,4 +754,65 @@ async fn bk_11_the_capability_is_claimed_and_there() {
     assert!(sandbox.backend.capabilities().background);
     let background = Backend::background(&sandbox.backend).unwrap();
     assert_eq!(background.list_commands(&sandbox.id).await.unwrap(), []);
+}
+
+/// Fills memory by a variable of the shell.
+const EAT: &str = "x=x; while :; do x=$x$x; done";
+
+#[tokio::test]
+async fn p_115_a_background_command_that_meets_the_memory_limit_says_so() {
+    const TEST: &str = "p_115_a_background_command_that_meets_the_memory_limit_says_so";
+    if !has_cgroups() {
+        return skip(TEST, "control groups");
+    }
+    let place = Place::new();
+    let creator = place.backend();
+    let limits = Limits { memory: Some(ByteSize::from_bytes(64 << 20).unwrap()), ..Limits::default() };
+    let spec = SandboxSpec::new().with_limits(limits);
+    let id = creator.create_reachable(&spec, Reach::Listed).await.unwrap().id;
+    let sandbox = Box { backend: place.backend(), id };
+    // Who does not meet it: one that runs through all of it and is killed then, one that has its own status.
+    let killed = sandbox.start("sleep 1000").await;
+    let tough = sandbox.start(&format!("({EAT}) 2> /dev/null; exit 42")).await;
+    assert_eq!(sandbox.ending(tough).await, Ending::Exited(42));
+    for command in [EAT.to_owned(), format!("({EAT}) 2> /dev/null; exit $?")] {
+        let eats = sandbox.start(&command).await;
+        assert_eq!(sandbox.ending(eats).await, Ending::MemoryExceeded, "{command}");
+        // It stays, whoever asks, and whatever the limit does later.
+        let again = Box { backend: place.backend(), id: sandbox.id.clone() };
+        assert_eq!(again.ending(eats).await, Ending::MemoryExceeded);
+        assert_eq!(again.ending(tough).await, Ending::Exited(42));
+    }
+    sandbox.signal(killed, Some(9)).await.unwrap();
+    assert_eq!(sandbox.ending(killed).await, Ending::Signalled(9));
+    let killed = sandbox.start("sleep 1000").await;
+    sandbox.start(&format!("({EAT}) 2> /dev/null")).await;
+    let eats = sandbox.start(EAT).await;
+    sandbox.ending(eats).await;
+    sandbox.signal(killed, None).await.unwrap();
+    assert_eq!(sandbox.ending(killed).await, Ending::Signalled(9));
+    // Nothing of the counters arrives in a command.
+    let look = sandbox.start("ls -l /proc/self/fd | grep -c cgroup; ls /proc/self/fd | wc -l").await;
+    assert_eq!(sandbox.whole(look).await, "0\n4\n");
+    creator.destroy(&sandbox.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn p_114_a_background_command_that_meets_the_process_limit_says_so() {
+    const TEST: &str = "p_114_a_background_command_that_meets_the_process_limit_says_so";
+    if !has_cgroups() {
+        return skip(TEST, "control groups");
+    }
+    let limits = || Limits { pids: Some(Pids::new(16).unwrap()), ..Limits::default() };
+    let sandbox = Box::limited(limits()).await;
+    let storm = sandbox.start("for i in $(seq 40); do sleep 1000 & done 2>/dev/null; exit 5").await;
+    let ending = sandbox.ending(storm).await;
+    // bash gives up where it cannot fork, and says so by its status.
+    assert!([Ending::PidsExceeded, Ending::Exited(5)].contains(&ending), "{ending:?}");
+    let foreground = Box::limited(limits()).await;
+    let said = foreground.run("for i in $(seq 40); do sleep 1000 & done 2>/dev/null; exit 5").await;
+    assert_eq!(said.ending, ending, "the same as for one that is waited for");
+    sandbox.signal(storm, None).await.unwrap();
+    let own = sandbox.start("exit 254").await;
+    assert_eq!(sandbox.ending(own).await, Ending::Exited(254));
 }

@@ -89,7 +89,7 @@ async fn p_116_a_kept_sandbox_is_used_by_another_process_and_removed() {
     // Its creator is gone; somebody else finds it as it was left.
     let other = place.backend();
     assert_eq!(
-        other.list().await.unwrap().into_iter().map(|info| info.id).collect::<Vec<_>>(),
+        other.list().await.unwrap().sandboxes.into_iter().map(|info| info.id).collect::<Vec<_>>(),
         std::slice::from_ref(&id)
     );
     assert_eq!(run(&other, &id, "pwd; echo left > note").await, Ok(CommandResult::exited(0, "/srv/w\n", "")));
@@ -319,7 +319,7 @@ async fn a_label_or_an_owner_makes_a_sandbox_that_can_be_found() {
     let backend = place.backend();
     let spec = SandboxSpec::new().with_owner("me").unwrap();
     let created = backend.create(&spec).await.unwrap();
-    let found = place.backend().list().await.unwrap();
+    let found = place.backend().list().await.unwrap().sandboxes;
     assert_eq!(
         found.iter().map(|info| (info.id.clone(), info.reach)).collect::<Vec<_>>(),
         [(created.id.clone(), Reach::Listed)]
@@ -677,7 +677,11 @@ async fn one_entry_that_is_none_hides_no_sandbox() {
     fs::write(place.path().join("sb-aaaa.json"), "{}").unwrap();
     let _other_kind = std::os::unix::net::UnixListener::bind(place.path().join("sb-aaaa.sock")).unwrap();
     let listed = place.backend().list().await.unwrap();
-    assert_eq!(listed.into_iter().map(|info| info.id).collect::<Vec<_>>(), std::slice::from_ref(&id));
+    assert_eq!(listed.silent, []);
+    assert_eq!(
+        listed.sandboxes.into_iter().map(|info| info.id).collect::<Vec<_>>(),
+        std::slice::from_ref(&id)
+    );
     place.backend().destroy(&id).await.unwrap();
 }
 

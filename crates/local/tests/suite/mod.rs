@@ -3,6 +3,7 @@ mod support;
 
 mod background;
 mod commands;
+mod dying;
 mod elsewhere;
 mod files;
 mod kept;

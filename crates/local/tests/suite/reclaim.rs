@@ -116,7 +116,7 @@ fn p_116_a_kept_sandbox_whose_creator_is_killed_is_whole_or_gone() {
             let (mut left, mut answers) = (Vec::new(), Vec::new());
             // One that was just being made ends with its creator, which takes a moment.
             for _ in 0..200 {
-                left = other.list().await.unwrap().into_iter().map(|info| info.id).collect();
+                left = other.list().await.unwrap().sandboxes.into_iter().map(|info| info.id).collect();
                 answers.clear();
                 for id in &left {
                     answers.push(run(&other, id, "echo fine").await);
@@ -158,7 +158,7 @@ impl Call {
     async fn make(self, backend: &LocalBackend) {
         let unknown = SandboxId::new("sb-000000000000").unwrap();
         match self {
-            Self::List => assert_eq!(backend.list().await.unwrap(), []),
+            Self::List => assert_eq!(backend.list().await.unwrap().sandboxes, []),
             Self::Prune => {
                 let left = prune(backend).await;
                 assert!(left.iter().all(|left| left.removed && left.fault.is_none()), "{left:?}");

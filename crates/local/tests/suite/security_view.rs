@@ -9,7 +9,7 @@ use ringfence_local::{LocalBackend, LocalConfig};
 use super::security_support::{
     Machinery, SHOWN, directory_to_show, has_python, inside, is_root, lines, outside, showing, skipped,
 };
-use super::support::{Box, Said, program, shell};
+use super::support::{Box, Said, has_program, program, shell};
 
 #[tokio::test]
 async fn s_01_no_running_program_can_be_overwritten() {
@@ -436,7 +436,9 @@ async fn landlock_is_the_second_wall_where_the_kernel_has_it() {
 
 /// What a command sees of its root: kinds, modes and targets of what lies in it, and every mount without what is a sandbox's own.
 const ROOT: &str = "cd /; ls -A / /etc /dev /var /home | grep -v '^pts$'; stat -c '%n %F %a' /* /etc/* /dev/* | sort; \
-                    readlink bin sbin lib /var/tmp /dev/fd /dev/stdin; cat /etc/passwd /etc/hosts; \
+                    stat -c '%n %u %g' / /* /etc/* /dev/* | sort; \
+                    stat -c '%n %u %g' /tmp /workspace /dev/shm ~; cat /proc/self/uid_map | wc -l; \
+                    stat -f -c '%n %b %f %a %c %d %S %l %T' / /etc /dev /tmp | sort; df -a / | tail -1; readlink bin sbin lib /var/tmp /dev/fd /dev/stdin; cat /etc/passwd /etc/hosts; \
                     sed -E 's/^[0-9]+ [0-9]+ [0-9:]+ [^ ]+ //; s/size=[^ ]*//' /proc/self/mountinfo | cut -d' ' -f1,2 | sort -u";
 
 #[tokio::test]
@@ -467,11 +469,11 @@ async fn s_05_a_root_from_the_template_is_the_same_and_leads_nowhere_else() {
             assert_ne!(said.ending, Ending::Exited(0), "{closed}");
         }
     }
-    // Below `/proc`, where no path leads, lies what the writable places are parts of.
-    let hidden = "/proc rw,nosuid,nodev,relatime\n";
-    let seen: Vec<String> = seen.iter().map(|seen| seen.replace(hidden, "")).collect();
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[1], seen[2]);
+    // All of it is somebody's: the root nobody's where sandboxes have ids of their own, else its only user's.
+    let owners = ["\n/ 1000 1000\n", "\n/ 65534 65534\n"].map(|owner| seen[0].contains(owner));
+    assert!(owners[0] != owners[1] && (is_root() || owners[0]), "{}", seen[0]);
 }
 
 #[tokio::test]
@@ -499,4 +501,55 @@ async fn a_host_path_that_is_given_to_something_else_is_shown_as_it_is_now() {
         let said = backend.run_command(&id, shell(&command, 20.0)).await.unwrap();
         assert_eq!(String::from_utf8_lossy(&said.stdout.bytes), (round / 2 * 2).to_string(), "{round}");
     }
+}
+
+/// Tells a process of the next test that it is in namespaces of its own.
+const APART: &str = "RINGFENCE_TEST_APART";
+
+#[test]
+fn a_template_that_could_not_be_made_is_made_once_there_is_room() {
+    const TEST: &str = "a_template_that_could_not_be_made_is_made_once_there_is_room";
+    if std::env::var_os(APART).is_some() {
+        return tokio::runtime::Runtime::new().unwrap().block_on(run_out_of_namespaces());
+    }
+    if !has_program(TEST, "unshare") {
+        return;
+    }
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("suite::security_view::{TEST}")])
+        .env(APART, "1")
+        .output()
+        .unwrap();
+    let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{said}{told}");
+}
+
+async fn run_out_of_namespaces() {
+    let most = |number: u32| std::fs::write("/proc/sys/user/max_mnt_namespaces", number.to_string()).unwrap();
+    let backend = LocalBackend::new(LocalConfig::default());
+    let root_of = async || {
+        let id = match backend.create(&SandboxSpec::new()).await {
+            Ok(created) => created.id,
+            Err(error) => return Err(error.kind().clone()),
+        };
+        let said = backend.run_command(&id, shell("stat -c %d /", 20.0)).await.unwrap();
+        Ok(String::from_utf8_lossy(&said.stdout.bytes).into_owned())
+    };
+    let first = root_of().await.unwrap();
+    // This process's, and the first sandbox's: none is left for the launcher's own, nor for the second sandbox.
+    most(2);
+    for _ in 0..4 {
+        assert_eq!(root_of().await, Err(ErrorKind::Unavailable));
+    }
+    most(1000);
+    // By then it is tried with every few sandboxes only.
+    let mut roots = vec![first];
+    for _ in 0..12 {
+        roots.push(root_of().await.unwrap());
+    }
+    let distinct: std::collections::BTreeSet<&String> = roots.iter().collect();
+    assert!((3..=10).contains(&distinct.len()), "the last ones have one root: {roots:?}");
+    assert_eq!(roots[11], roots[12], "{roots:?}");
 }

@@ -4,11 +4,12 @@ mod watch;
 
 use std::time::SystemTime;
 
-use ringfence::{Attachable, Backend, Handle, SandboxInfo};
+use ringfence::{Attachable, Backend, Handle, SandboxId, SandboxInfo};
 use serde_json::{Value, json};
 
 use crate::args::PsArgs;
 use crate::commands::{print, print_json, runtime};
+use crate::console;
 use crate::environment::Environment;
 use crate::exit;
 use crate::failure::Result;
@@ -29,27 +30,45 @@ pub(crate) fn run(args: &PsArgs, environment: &Environment) -> Result<u8> {
         return runtime.block_on(watch::run(args, attachable));
     }
     let found = runtime.block_on(find(attachable, &args.labels))?;
+    let status = if found.silent.is_empty() { exit::OK } else { exit::PARTIAL };
     if args.json {
         let now = SystemTime::now();
         let rows = found
+            .sandboxes
             .iter()
             .map(|(handle, info)| Value::Object(shown::sandbox(handle, info, now)))
             .collect::<Vec<_>>();
-        return print_json(&json!({"version": VERSION, "sandboxes": rows}), exit::OK, None);
+        let silent = found
+            .silent
+            .iter()
+            .map(|(handle, fault)| json!({"handle": handle.to_string(), "fault": fault}))
+            .collect::<Vec<_>>();
+        return print_json(&json!({"version": VERSION, "sandboxes": rows, "silent": silent}), status, None);
     }
-    print(&text(&found, args.quiet, SystemTime::now()), exit::OK, None)
+    for (handle, fault) in &found.silent {
+        console::failure(&shown::silent(handle, fault));
+    }
+    print(&text(&found.sandboxes, args.quiet, SystemTime::now()), status, None)
 }
 
-/// Those with these labels.
-type Found = Vec<(Handle, SandboxInfo)>;
+/// What was found.
+struct Found {
+    /// Those with the labels that were asked for.
+    sandboxes: Vec<(Handle, SandboxInfo)>,
+    /// Those that could not be asked, whose labels nobody knows, and why.
+    silent: Vec<(Handle, String)>,
+}
 
 async fn find(attachable: &dyn Attachable, labels: &[LabelFilter]) -> Result<Found> {
     let now = SystemTime::now();
-    let mut found = Vec::new();
-    for info in attachable.list().await? {
+    let listed = attachable.list().await?;
+    let handle = |id: &SandboxId| Handle::new(Backend::name(attachable), id);
+    let silent = listed.silent.into_iter().map(|silent| Ok((handle(&silent.id)?, silent.fault)));
+    let mut found = Found { sandboxes: Vec::new(), silent: silent.collect::<Result<_>>()? };
+    for info in listed.sandboxes {
         let marks = Marks::read(&info.tagged.tags, now);
         if labels.iter().all(|label| label.fits(&marks.labels)) {
-            found.push((Handle::new(Backend::name(attachable), &info.id)?, info));
+            found.sandboxes.push((handle(&info.id)?, info));
         }
     }
     Ok(found)

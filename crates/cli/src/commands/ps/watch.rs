@@ -31,7 +31,11 @@ pub(super) async fn run(args: &PsArgs, attachable: &dyn Attachable) -> Result<u8
                 find(attachable, &args.labels).await
             } => found?,
         };
-        let text = text(&found, args.quiet, SystemTime::now());
+        let mut text = text(&found.sandboxes, args.quiet, SystemTime::now());
+        for (handle, fault) in &found.silent {
+            text.push_str(&console::printable(&format!("{handle}: {fault}")));
+            text.push('\n');
+        }
         let view = if terminal { redrawn(&text, size()) } else { format!("{text}\n") };
         if let Err(why) = console::stdout(view.as_bytes(), None) {
             return why.status();
