@@ -4,8 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
+use crate::ledger::Phase;
 use crate::limits::{Limits, Struck};
-use crate::record::{Phase, Record};
+use crate::record::Record;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
 use crate::sys::{Errno, Result, process, socket};
 use crate::transport;

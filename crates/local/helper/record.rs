@@ -5,50 +5,14 @@
 
 use alloc::vec;
 
+use crate::ledger::{LEDGER_BYTES, Ledger, Phase, Track};
 use crate::limits::Struck;
 use crate::sys::fd::OwnedFd;
 use crate::sys::{Result, file};
-use crate::wire::codec::{Malformed, Read, Reader, Writer};
 use crate::wire::{CommandEnd, Message, PIECE_BYTES, Piece, Standing, Stream};
 
 /// The ledger stands at the beginning of the file, the tails from here on.
 const TAILS: u64 = 4096;
-
-/// Bytes of the ledger: phase, end, two times, and two numbers and a flag for each stream.
-const LEDGER_BYTES: usize = 1 + 5 + 2 * 8 + 2 * (2 * 8 + 1);
-
-/// How far a command has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It has not become its program.
-    Starting,
-    /// It runs.
-    Running,
-    /// It has ended.
-    Ended,
-}
-
-/// Where one stream stands.
-#[derive(Debug, Clone, Copy, Default)]
-struct Track {
-    /// Bytes so far.
-    written: u64,
-    /// What stood before this was dropped for another reason than its age.
-    from: u64,
-    /// Whether no more comes.
-    closed: bool,
-}
-
-/// All but the tails.
-#[derive(Debug, Clone, Copy)]
-struct Ledger {
-    phase: Phase,
-    /// How it ended; before it has, how it counts as ended should its shim go without a word.
-    end: CommandEnd,
-    started_millis: u64,
-    ended_millis: u64,
-    tracks: [Track; 2],
-}
 
 /// The record of one command.
 #[derive(Debug)]
@@ -217,32 +181,5 @@ impl Record {
         }
         let end = track.closed && offset + length as u64 >= track.written;
         Piece { offset, bytes, end }
-    }
-}
-
-impl Message for Ledger {
-    fn put(&self, writer: &mut Writer) {
-        writer.u8(self.phase as u8);
-        self.end.put(writer);
-        writer.u64(self.started_millis);
-        writer.u64(self.ended_millis);
-        for track in &self.tracks {
-            writer.u64(track.written);
-            writer.u64(track.from);
-            writer.u8(u8::from(track.closed));
-        }
-    }
-
-    fn get(reader: &mut Reader<'_>) -> Read<Self> {
-        let phase = match reader.u8()? {
-            0 => Phase::Starting,
-            1 => Phase::Running,
-            2 => Phase::Ended,
-            _ => return Err(Malformed),
-        };
-        let (end, started_millis, ended_millis) = (CommandEnd::get(reader)?, reader.u64()?, reader.u64()?);
-        let mut track =
-            || Ok(Track { written: reader.u64()?, from: reader.u64()?, closed: reader.u8()? != 0 });
-        Ok(Self { phase, end, started_millis, ended_millis, tracks: [track()?, track()?] })
     }
 }

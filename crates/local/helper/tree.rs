@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::stat::Stat;
 use crate::sys::{Errno, file, process};
 use crate::wire::KILL_MILLIS;
 
@@ -27,17 +28,11 @@ struct Process {
 }
 
 impl Process {
-    /// The fields behind the name in `/proc/PID/stat`. The name is the process's own choice, so the last `)` counts.
+    /// What `/proc/PID/stat` says.
     fn look(pid: libc::pid_t) -> Option<Self> {
         let file = file::open(None, format!("/proc/{pid}/stat").as_bytes(), libc::O_RDONLY, 0).ok()?;
         let stat = file::read_whole(file.as_fd(), STAT_BYTES).ok()?;
-        let end = stat.iter().rposition(|byte| *byte == b')')?;
-        let rest = core::str::from_utf8(stat.get(end + 2..)?).ok()?;
-        let mut fields = rest.split(' ');
-        let state = fields.next()?.bytes().next()?;
-        let parent = fields.next()?.parse().ok()?;
-        // Field 22 of the whole line; state is field 3.
-        let start = fields.nth(17)?.parse().ok()?;
+        let Stat { state, parent, start } = Stat::parse(&stat)?;
         Some(Self { pid, parent, state, start })
     }
 

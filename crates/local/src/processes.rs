@@ -1,10 +1,11 @@
 //! Other processes of this machine, as `/proc` shows them.
 
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 /// The name that a launcher gives itself before it makes anything.
-const LAUNCHER: &str = "ringfence";
+const LAUNCHER: &[u8] = b"ringfence";
 
 /// PF_EXITING in the flags of `/proc/PID/stat`.
 const EXITING: u64 = 0x4;
@@ -14,7 +15,7 @@ const KILLED: u64 = 1 << 8;
 /// The pid namespace of this process, by the number that the kernel gives to each as long as there is one. `None` where `/proc` is that of
 /// another one, in which nothing can be learned of the numbers of this one.
 pub(crate) fn namespace() -> Option<u64> {
-    if numbers(&fs::read_to_string("/proc/self/status").ok()?) != 1 {
+    if numbers(&status("self")?) != 1 {
         return None;
     }
     fs::metadata("/proc/self/ns/pid").ok().map(|found| found.ino())
@@ -50,7 +51,7 @@ pub(crate) enum Standing {
 
 /// How a process stands.
 pub(crate) fn standing(pid: u32) -> Standing {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Standing::Gone };
+    let Some(status) = status(pid) else { return Standing::Gone };
     // After that: the signal is pending until the process begins to end, which its flags say for good.
     let Some(stat) = stat(pid) else { return Standing::Gone };
     let pending = |name: &str| {
@@ -61,37 +62,49 @@ pub(crate) fn standing(pid: u32) -> Standing {
     if stat.ended || stat.flags & EXITING != 0 || killed { Standing::Ends } else { Standing::Lives }
 }
 
+/// What `/proc` says of a process in lines, in which its name need not be text.
+fn status(pid: impl Display) -> Option<String> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    Some(String::from_utf8_lossy(&status).into_owned())
+}
+
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    name: String,
-    ended: bool,
-    flags: u64,
+pub(crate) struct Stat {
+    pub(crate) name: Vec<u8>,
+    pub(crate) ended: bool,
+    pub(crate) flags: u64,
 }
 
 fn stat(pid: u32) -> Option<Stat> {
-    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// A name can contain anything, brackets too; what follows cannot.
-fn parse(text: &str) -> Option<Stat> {
-    let (begin, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
+/// A name can contain anything, brackets and what is no text too; what follows cannot.
+pub(crate) fn parse(line: &[u8]) -> Option<Stat> {
+    let end = line.iter().rposition(|byte| *byte == b')')?;
+    let begin = line.iter().position(|byte| *byte == b'(').filter(|begin| *begin < end)?;
+    let mut fields = std::str::from_utf8(&line[end + 1..]).ok()?.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
     // Parent, group, session, terminal and its group stand between.
     let flags = fields.nth(5)?.parse().ok()?;
-    Some(Stat { name: begin.split_once('(')?.1.to_owned(), ended, flags })
+    Some(Stat { name: line[begin + 1..end].to_vec(), ended, flags })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     #[test]
     fn a_line_of_stat_is_taken_apart() {
-        let parsed = parse("12 (a) (b) S 1 2 3 0 -1 4194560 5 6");
-        assert_eq!(parsed, Some(Stat { name: "a) (b".to_owned(), ended: false, flags: 4_194_560 }));
-        assert_eq!(parse("12 (ringfence) Z 1 2 3 0 -1 4 5").map(|stat| stat.ended), Some(true));
-        assert_eq!(parse("12 (ringfence"), None);
+        let parsed = parse(b"12 (a) (\xff) S 1 2 3 0 -1 4194560 5 6");
+        assert_eq!(parsed, Some(Stat { name: b"a) (\xff".to_vec(), ended: false, flags: 4_194_560 }));
+        assert_eq!(parse(b"12 (ringfence) Z 1 2 3 0 -1 4 5").map(|stat| stat.ended), Some(true));
+        assert_eq!(parse(b"12 (ringfence"), None);
+        assert_eq!(parse(b"12 )ringfence( Z 1 2 3 0 -1 4 5"), None);
     }
 
     #[test]
@@ -130,5 +143,18 @@ mod tests {
         child.wait().unwrap();
         assert_eq!((is_ending(child.id()), standing(child.id())), (true, Standing::Gone));
         assert!(!is_launcher(child.id()));
+    }
+
+    #[test]
+    fn p_117_a_process_whose_name_is_no_text_is_a_living_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join(OsStr::from_bytes(b"\xff) Z"));
+        std::os::unix::fs::symlink("/bin/sleep", &name).unwrap();
+        let mut child = std::process::Command::new(&name).arg0("sleep").arg("300").spawn().unwrap();
+        assert_eq!(stat(child.id()).map(|stat| (stat.name, stat.ended)), Some((b"\xff) Z".to_vec(), false)));
+        assert_eq!((is_ending(child.id()), standing(child.id())), (false, Standing::Lives));
+        child.kill().unwrap();
+        assert_eq!((is_ending(child.id()), standing(child.id())), (true, Standing::Ends));
+        child.wait().unwrap();
     }
 }

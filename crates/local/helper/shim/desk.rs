@@ -5,7 +5,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::commands::Seat;
-use crate::record::{Phase, Record};
+use crate::ledger::Phase;
+use crate::record::Record;
 use crate::shim::{Audience, Heard, Streams};
 use crate::sys::fd::OwnedFd;
 use crate::sys::socket::Poll;
