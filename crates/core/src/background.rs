@@ -28,9 +28,10 @@ impl fmt::Display for CommandId {
 impl FromStr for CommandId {
     type Err = Error;
 
+    /// Reads what [`Display`](fmt::Display) writes, and nothing else: a command has one name.
     fn from_str(text: &str) -> Result<Self> {
-        let number = text.strip_prefix('c').filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-        number.and_then(|number| number.parse().ok()).map(Self).ok_or_else(|| {
+        let number = text.strip_prefix('c').and_then(|number| number.parse().ok()).map(Self);
+        number.filter(|id| id.to_string() == text).ok_or_else(|| {
             Error::invalid("name a background command", format!("{text:?} is not a command such as c1"))
         })
     }

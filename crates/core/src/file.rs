@@ -118,13 +118,15 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Cuts the page that `request` asks for out of all entries of a directory, in whatever order they come.
+    /// Cuts the page that `request` asks for out of all entries of a directory, in whatever order they come. A name that comes twice, as
+    /// when the directory changes meanwhile, is one entry.
     #[must_use]
     pub fn page(mut entries: Vec<DirectoryEntry>, request: &ListRequest) -> Self {
         if let Some(after) = &request.after {
             entries.retain(|entry| entry.name > *after);
         }
-        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        entries.dedup_by(|one, other| one.name == other.name);
         let remaining = entries.len().saturating_sub(request.max_entries.get()) as u64;
         entries.truncate(request.max_entries.get());
         Self { entries, remaining }

@@ -32,6 +32,7 @@ use crate::file::{DirectoryEntry, EntryKind, GuestPath, ListRequest, Listing, fi
 use crate::output::{OutputLimit, Timeout};
 use crate::shell::frame::{Frame, decode, find, kind_of, status};
 use crate::shell::script::{CHUNK_TEXT_BYTES, Script, Staged, printf_format};
+use crate::tree::{BadName, check_name};
 
 /// How long one helper command may take (BD-08).
 pub const HELPER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -373,7 +374,11 @@ fn parse_listing(mut payload: &[u8]) -> Option<Vec<DirectoryEntry>> {
             if name.is_empty() {
                 break;
             }
-            let bare = name.strip_prefix(b"./").filter(|bare| !bare.is_empty() && !bare.contains(&b'/'))?;
+            let bare = name.strip_prefix(b"./")?;
+            // How long names are is the file system's business.
+            if let Err(BadName::Special | BadName::Separator) = check_name(bare) {
+                return None;
+            }
             names.push(bare.to_vec());
         }
         let at = find(payload, b"\0")?;

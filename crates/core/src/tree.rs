@@ -145,7 +145,11 @@ impl fmt::Display for BadName {
 
 impl std::error::Error for BadName {}
 
-fn check_name(name: &[u8]) -> Result<(), BadName> {
+/// Checks that a directory can have an entry of this name.
+///
+/// # Errors
+/// Says why not.
+pub fn check_name(name: &[u8]) -> Result<(), BadName> {
     match name {
         b"" | b"." | b".." => Err(BadName::Special),
         _ if name.contains(&b'/') || name.contains(&0) => Err(BadName::Separator),

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringfence_core::{Leftover, Limits, SandboxId, SpecField};
+use ringfence_core::{Leftover, Limits, SandboxId, SpecField, object_only};
 use rustix::fs::{Access, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
@@ -88,10 +88,13 @@ struct V2 {
 
 /// A limit file to read after a command, and the number that says that the limit struck.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub(crate) struct Counter {
     path: PathBuf,
     key: Cow<'static, str>,
 }
+
+object_only!(Counter);
 
 /// What limits cost in cgroup work, and where to see that they struck.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringfence_core::tree::{BadName, check_name};
 use ringfence_core::{DirectoryEntry, EntryKind, Error, ErrorKind, GuestPath, ListRequest, Listing, Result};
 use rustix::fs::{FileType, FsWord, OFlags};
 use rustix::pipe::PipeFlags;
@@ -242,6 +243,9 @@ async fn list_all(sandbox: &Access, path: &GuestPath, page: ListRequest) -> Resu
         match answer(OPERATION, sandbox, &channel).await?.0 {
             Reply::Entries(entries) => {
                 for entry in entries {
+                    if let Err(BadName::Special | BadName::Separator) = check_name(&entry.name) {
+                        return Err(not_understood(OPERATION));
+                    }
                     if page.after.as_ref().is_some_and(|after| entry.name <= *after) {
                         continue;
                     }

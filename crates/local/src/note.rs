@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_core::{EnforcementStatement, SandboxSpec};
+use ringfence_core::{EnforcementStatement, SandboxSpec, object_only};
 use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// The note.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub(crate) struct Note {
     pub(crate) spec: SandboxSpec,
     pub(crate) statement: EnforcementStatement,
@@ -35,6 +36,8 @@ pub(crate) struct Note {
     pub(crate) pids: Option<Counter>,
     pub(crate) cgroups: Vec<PathBuf>,
 }
+
+object_only!(Note);
 
 impl Note {
     /// A file for one, without content.

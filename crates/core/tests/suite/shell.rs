@@ -542,6 +542,8 @@ async fn bd_09_a_damaged_listing_is_an_error() {
         ("./one\0", "./o/ne\0"),
         ("./one\0", "one\0"),
         ("./one\0", "./\0"),
+        ("./one\0", "./.\0"),
+        ("./one\0", "./..\0"),
         ("./one\0", "stray\n./one\0"),
         (" 0\n", " x\n"),
         (" 0\n", " 0\nstray\n"),

@@ -68,6 +68,7 @@ fn a_command_is_named_behind_its_sandbox() {
         ("sb-1/c1", "does not say which backend has it"),
         ("local:sb-1/", "\"\" is not a command such as c1"),
         ("local:sb-1/1", "\"1\" is not a command such as c1"),
+        ("local:sb-1/c01", "\"c01\" is not a command such as c1"),
         ("local:sb-1/c+1", "\"c+1\" is not a command such as c1"),
         ("local:sb-1/c1/c2", "\"c1/c2\" is not a command such as c1"),
         ("", "it is empty"),

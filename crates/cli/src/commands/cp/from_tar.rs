@@ -192,8 +192,13 @@ impl<R: AsyncRead + Send + Unpin> Archive<R> {
         if size > MAX_ABOUT_BYTES {
             return Err(broken("what is said about an entry is longer than 1 MiB"));
         }
-        let mut content = vec![0; usize::try_from(size).unwrap_or_default()];
-        self.exactly(&mut content).await?;
+        // Room is made for what comes, not for what is said to come.
+        let mut content = Vec::new();
+        match (&mut self.source).take(size).read_to_end(&mut content).await {
+            Ok(length) if length as u64 == size => {}
+            Ok(_) => return Err(ended_early()),
+            Err(error) => return Err(Failure::io("read standard input", &error)),
+        }
         self.pass(padding(size)).await?;
         Ok(content)
     }
@@ -238,6 +243,10 @@ fn size_of(kind: EntryType, size: u64) -> Result<u64> {
             if size > 0 =>
         {
             Err(broken("what is no file has content"))
+        }
+        // Added up with what fills its last block, it would be a small number.
+        _ if size.checked_next_multiple_of(BLOCK_BYTES as u64).is_none() => {
+            Err(broken("a size that nothing can have"))
         }
         _ => Ok(size),
     }

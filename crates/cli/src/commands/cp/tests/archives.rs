@@ -143,6 +143,13 @@ fn s_40_an_archive_that_readers_understand_differently_is_refused() {
         (archive(&[entry(b'5', b"d", b"", 0o755, &file("hidden", ""))]), "what is no file has content"),
         (archive(&[entry(b'1', b"h", b"a", 0o644, &file("hidden", ""))]), "what is no file has content"),
         (archive(&[pax(&[record("size", b"512")]), symlink("l", "a")]), "what is no file has content"),
+        (
+            archive(&[
+                pax(&[record("path", b"../x"), record("size", b"18446744073709551615")]),
+                file("hidden", ""),
+            ]),
+            "a size that nothing can have",
+        ),
         (archive(&[entry(b'S', b"s", b"", 0o644, b"")]), sparse),
         (archive(&[pax(&[b"9 size=x\n".to_vec()]), file("a", "")]), "an extended header that cannot be read"),
         (
