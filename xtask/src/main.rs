@@ -8,6 +8,7 @@ mod clients;
 mod deps;
 mod engines;
 mod environments;
+mod fuzz;
 mod machines;
 mod metadata;
 mod programs;
@@ -38,6 +39,9 @@ Usage: cargo xtask TASK
   test --engines   inside containers of a Docker daemon started for it: works, or refuses and says what to change
   test --agents    Claude Code, Codex and opencode with `ringfence mcp` and a scripted model: 1.2 GB of packages, a minute
   deps             the import arrows, the home of `unsafe`, and who reads the environment
+  fuzz [TARGET…] [--minutes N]
+                   the parsers of what comes from a sandbox, a socket or a file, given what a fuzzing engine comes up with: N minutes
+                   for each target, 1 where nobody says; fails on a finding. Needs a C++ compiler
   bench [--quick] [--only CASES]
                    measures against the peers installed here: about three minutes, with --quick less than one; CASES are
                    names with commas, as under each table
@@ -68,6 +72,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test", "--machines", wanted @ ..] => machines::run(wanted),
         ["test", "--engines"] => engines::run(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
+        ["fuzz", options @ ..] => fuzz::run(options),
         ["bench", options @ ..] => tables::bench(options),
         ["chaos", options @ ..] => chaos::chaos(options),
         // Called by cargo and nextest for each test binary of the second pass; see second_pass.rs.

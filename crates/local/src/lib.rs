@@ -16,6 +16,9 @@ mod create;
 mod directory;
 mod error;
 mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod judge;
 mod launcher;
 mod link;

@@ -2,7 +2,7 @@
 //! made here. Nothing that a walk says is believed; what it can say at all is the parser's business, and what may come of it the
 //! gate's (S40).
 
-mod parser;
+pub(crate) mod parser;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

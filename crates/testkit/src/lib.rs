@@ -6,6 +6,7 @@
 pub mod kernel;
 #[cfg(unix)]
 pub mod local_shell;
+pub mod seeds;
 pub mod tree;
 
 #[cfg(target_os = "linux")]

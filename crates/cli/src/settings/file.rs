@@ -205,7 +205,7 @@ fn project_folders<'a>(current: &'a Path, home: Option<&Path>) -> Vec<&'a Path> 
     vec![current]
 }
 
-fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
+pub(super) fn layer(path: &Path, text: &str, source: Source) -> Result<Layer> {
     let numbers = Lines::new(text);
     let fault = |error: toml::de::Error| {
         let line = error.span().map_or(String::new(), |span| format!(":{}", numbers.number(span.start)));

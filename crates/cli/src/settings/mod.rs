@@ -4,6 +4,8 @@
 
 mod file;
 mod flags;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod project;
 mod show;
 

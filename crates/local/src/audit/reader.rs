@@ -178,6 +178,9 @@ fn decode(position: &EventPosition) -> Option<Vec<Mark>> {
     marks.collect()
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

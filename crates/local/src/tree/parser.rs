@@ -88,6 +88,9 @@ fn event(bytes: &[u8]) -> Result<Option<(TreeEvent, usize)>, Nonsense> {
     Ok(Some((event, PREFIX_BYTES + length)))
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -50,5 +50,5 @@ pub(crate) const GRACE_MILLIS: u64 = 2000;
 /// How long a shim goes on with ending a tree before it says that it cannot.
 pub(crate) const KILL_MILLIS: u64 = 5000;
 
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod tests;

@@ -184,6 +184,7 @@ fn replies() -> Vec<Reply> {
     replies
 }
 
+#[cfg(test)]
 fn round_trip<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
     let bytes = message.encode();
     assert_eq!(M::decode(&bytes).as_ref(), Ok(message));
@@ -225,14 +226,41 @@ fn a_lying_count_reserves_nothing() {
 
 #[test]
 fn a_changed_byte_never_panics() {
-    for reply in replies() {
-        let bytes = reply.encode();
+    for bytes in what_comes_back().into_iter().chain(what_is_asked()) {
         for index in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut changed = bytes.clone();
                 changed[index] = value;
-                drop(Reply::decode(&changed));
+                drop((
+                    Reply::decode(&changed),
+                    SandboxReply::decode(&changed),
+                    CreateReply::decode(&changed),
+                ));
+                drop((LauncherRequest::decode(&changed), Fenced::<AgentRequest>::decode(&changed)));
+                drop((TreeEvent::decode(&changed), CommandAsk::decode(&changed)));
             }
         }
     }
+}
+
+/// One of each message that comes back from inside, for the engine to begin with.
+pub(crate) fn what_comes_back() -> Vec<Vec<u8>> {
+    let created = [
+        CreateReply::Ready { landlock_abi: 6 },
+        CreateReply::Failed { subject: Subject::Memory, step: "mount".to_owned(), errno: 1 },
+    ];
+    let created = created.iter().map(Message::encode);
+    let replies = replies().into_iter().map(|reply| reply.encode());
+    let answers = answers().into_iter().map(|answer| answer.encode());
+    created.chain(replies).chain(answers).chain(events().iter().map(Message::encode)).collect()
+}
+
+/// One of each message that launcher and agents take.
+pub(crate) fn what_is_asked() -> Vec<Vec<u8>> {
+    let fenced = requests().into_iter().map(|request| Fenced { fence: 9, request }.encode());
+    let about = about().into_iter().map(|request| Fenced { fence: 4, request });
+    let about = about
+        .flat_map(|request| [request.encode(), LauncherRequest::About(b"sb-7".to_vec(), request).encode()]);
+    let asks = asks().into_iter().map(|ask| ask.encode());
+    std::iter::once(create().encode()).chain(fenced).chain(about).chain(asks).collect()
 }

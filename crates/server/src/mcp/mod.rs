@@ -22,6 +22,6 @@
 mod definitions;
 mod progress;
 mod server;
-mod transport;
+pub(crate) mod transport;
 
 pub use server::{ServeError, Server};

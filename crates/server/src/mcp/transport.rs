@@ -3,7 +3,9 @@
 //! The SDK has a transport of its own. This one answers what it passes over, so that no client waits for ever, never waits for a
 //! client that does not read, and forgives what clients are known to send.
 
-mod line;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+pub(crate) mod line;
 mod outbox;
 
 use std::borrow::Cow;

@@ -3,6 +3,8 @@
 mod beneath;
 mod from_host;
 mod from_tar;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod into_sandbox;
 mod links;
 mod onto_host;

@@ -25,6 +25,7 @@ pub(super) enum Line {
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
     reader: BufReader<R>,
+    max_bytes: usize,
     line: Vec<u8>,
     /// Of a line that is too long: its id if it was found at the beginning, and the last bytes so far.
     overlong: Option<(Option<RequestId>, Vec<u8>)>,
@@ -32,7 +33,12 @@ pub(super) struct LineReader<R> {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader: BufReader::with_capacity(64 << 10, reader), line: Vec::new(), overlong: None }
+        Self::bounded(reader, MAX_MESSAGE_BYTES)
+    }
+
+    fn bounded(reader: R, max_bytes: usize) -> Self {
+        let reader = BufReader::with_capacity(64 << 10, reader);
+        Self { reader, max_bytes, line: Vec::new(), overlong: None }
     }
 
     /// Returns the next line that is not empty; `None` at the end of the stream. The last line needs no end.
@@ -45,7 +51,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             let content = &available[..newline.unwrap_or(taken)];
             match &mut self.overlong {
                 Some((_, end)) => keep_end(end, content),
-                None if self.line.len() + content.len() > MAX_MESSAGE_BYTES => {
+                None if self.line.len() + content.len() > self.max_bytes => {
                     let mut end = Vec::new();
                     keep_end(&mut end, &self.line);
                     keep_end(&mut end, content);
@@ -191,6 +197,9 @@ fn id_value(text: &[u8]) -> Option<RequestId> {
     };
     serde_json::from_slice(&text[..end]).ok()
 }
+
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests {

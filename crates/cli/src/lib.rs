@@ -1,4 +1,7 @@
 //! The ringfence command line: the only part of ringfence that reads the environment, HOME and the terminal.
+//!
+//! A library so that its parsers can be tried without the program around them. It offers nothing to others: what the facade
+//! `ringfence` is for.
 
 mod args;
 mod base64;
@@ -7,6 +10,9 @@ mod console;
 mod environment;
 mod exit;
 mod failure;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod host_file;
 mod inputs;
 mod log;
@@ -32,7 +38,8 @@ use crate::args::Command;
 use crate::environment::Environment;
 use crate::failure::Result;
 
-fn main() -> ExitCode {
+/// Does what the arguments of the process say, and returns its exit status.
+pub fn main() -> ExitCode {
     let started = Instant::now();
     let result = signals::survive_file_size_limit().and_then(|()| match args::parse() {
         Ok(command) => dispatch(command, started),

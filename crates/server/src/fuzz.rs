@@ -1,0 +1,14 @@
+//! The door for `cargo xtask fuzz` to what reads the bytes of a client. Compiled for tests and for the engine only.
+
+/// A name, and a function that panics where something does not hold for the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The name of each is its folder of seeds.
+pub const TARGETS: &[Target] =
+    &[("line", crate::mcp::transport::line::fuzz::target), ("messages", crate::mcp::transport::fuzz::target)];
+
+#[test]
+fn all_seeds_and_past_findings() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    ringfence_testkit::seeds::replay(&root, TARGETS);
+}
