@@ -249,7 +249,11 @@ fn said() -> impl Strategy<Value = Said> {
             Just(b"..".to_vec()),
             Just(b"a/b".to_vec()),
             "[a-c]".prop_map(String::into_bytes),
-            proptest::collection::vec(any::<u8>(), 0..4),
+            // Bytes that are shown alike alone and in a path, since the recorder keeps what is shown.
+            proptest::collection::vec(
+                prop_oneof![Just(0), Just(1), Just(b'/'), Just(b'a'), Just(0xff)],
+                0..4
+            ),
         ]
     };
     prop_oneof![
