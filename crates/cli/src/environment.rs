@@ -102,7 +102,11 @@ impl Environment {
             match name {
                 "HOME" => environment.home = absolute(value),
                 "XDG_CONFIG_HOME" => environment.config_home = absolute(value),
-                "XDG_RUNTIME_DIR" => environment.runtime_home = absolute(value),
+                // Not passed over where it is relative, as the rules of XDG have it: sandboxes would be sought in another place than the
+                // one that was meant. The backend refuses it where it is needed.
+                "XDG_RUNTIME_DIR" => {
+                    environment.runtime_home = Some(value.into()).filter(|path: &PathBuf| path != "")
+                }
                 "TERM" => environment.term = value.into_string().ok().filter(|term| !term.is_empty()),
                 "LC_ALL" => locale[0] = value.into_string().ok(),
                 "LC_CTYPE" => locale[1] = value.into_string().ok(),
@@ -236,10 +240,11 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_folder_follows_the_xdg_rules() {
+    fn the_runtime_folder_is_what_the_variable_says_also_where_that_will_be_refused() {
         let folder = |variables| read(variables).unwrap().runtime_folder();
         assert_eq!(folder(&[]), None);
-        assert_eq!(folder(&[("XDG_RUNTIME_DIR", "run")]), None);
+        assert_eq!(folder(&[("XDG_RUNTIME_DIR", "")]), None);
+        assert_eq!(folder(&[("XDG_RUNTIME_DIR", "run")]), Some(PathBuf::from("run/ringfence")));
         assert_eq!(
             folder(&[("XDG_RUNTIME_DIR", "/run/user/1")]),
             Some(PathBuf::from("/run/user/1/ringfence"))

@@ -17,7 +17,12 @@ pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
         Ok(seconds) => Timeout::from_secs_f64(seconds),
         Err(_) => Timeout::new(words(text)?),
     };
-    timeout.map_err(|error| error.message().to_owned())
+    timeout.map_err(|_| {
+        let days = Timeout::MAX.as_secs() / (24 * 60 * 60);
+        format!(
+            "a time is longer than 0 and at most {days}d, not {text:?}; a number without a unit is seconds"
+        )
+    })
 }
 
 /// Parses a duration as [`timeout`] does, for a lifetime.
@@ -26,8 +31,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn words(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| format!("{text:?} is not a duration such as 30, 0.5, 30s, 2m or \"1h 30m\""))
+    humantime::parse_duration(text).map_err(|_| {
+        format!("{text:?} is not a duration such as 30 (seconds), 0.5, 30s, 2m, 1d or \"1h 30m\"")
+    })
 }
 
 /// Parses a size such as `512MiB`.
@@ -143,6 +149,14 @@ pub(crate) fn logged(text: &str) -> Result<Logged, String> {
 /// Parses the handle of a command in the background.
 pub(crate) fn command_handle(text: &str) -> Result<CommandHandle, String> {
     text.parse().map_err(|error: ringfence::Error| told(&error))
+}
+
+/// Parses the handle of a command to be ended, where a sandbox may have been meant.
+pub(crate) fn killed(text: &str) -> Result<CommandHandle, String> {
+    command_handle(text).map_err(|why| match handle(text) {
+        Ok(sandbox) => format!("{why}; `ringfence rm {sandbox}` ends the sandbox with everything in it"),
+        Err(_) => why,
+    })
 }
 
 /// Parses how long something is waited for, which may be not at all.
@@ -281,7 +295,8 @@ mod tests {
         for text in bad {
             assert!(timeout(text).is_err(), "{text}");
         }
-        assert_eq!(timeout("-1").unwrap_err(), "a timeout must be greater than 0, not -1");
+        let told = "a time is longer than 0 and at most 365d, not \"-1\"; a number without a unit is seconds";
+        assert_eq!(timeout("-1").unwrap_err(), told);
     }
 
     #[test]

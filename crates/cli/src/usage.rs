@@ -1,5 +1,7 @@
 //! What is said about arguments that are not understood, where the parser's own advice would mislead.
 
+mod words;
+
 use std::ffi::OsString;
 
 use clap::CommandFactory;
@@ -14,7 +16,18 @@ const SHOWN_WORDS: usize = 4;
 /// Replaces the parser's advice to hide an unknown argument behind `--` by what was probably meant; returns the new advice.
 /// `args` are the program's, without its own name.
 pub(crate) fn advise(error: &mut clap::Error, args: &[OsString]) -> Option<String> {
-    let name = args.first()?.to_str().filter(|name| ["run", "shell", "exec"].contains(name))?;
+    let name = args.first()?.to_str()?;
+    if let Some(advice) = words::advice(error, name) {
+        // The nearest word of ours is no better advice.
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
+        let shown = StyledStr::from(&advice);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![shown]));
+        return Some(advice);
+    }
+    if !["run", "shell", "exec"].contains(&name) {
+        return None;
+    }
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }

@@ -88,6 +88,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Opens it; `None` where it is missing: then there is no sandbox to be found.
     pub(crate) fn open(operation: &'static str, path: &Path) -> Result<Option<Self>> {
+        absolute(operation, path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -96,32 +97,28 @@ impl Directory {
         };
         let stat =
             rustix::fs::fstat(&fd).map_err(|error| unusable(operation, path, "look at it", error.into()))?;
-        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
-            return Err(Error::new(
-                ErrorKind::PermissionDenied,
-                SCHEME,
-                operation,
-                "the directory of sandboxes is not this user's alone, so nothing in it is believed",
-            )
-            .context("directory", path.display().to_string())
-            .hint("chmod 700 and chown it, or remove it, or choose another runtime_dir")
-            .terminal());
+        let not_ours = |message: &str| {
+            Error::new(ErrorKind::PermissionDenied, SCHEME, operation, message)
+                .context("directory", path.display().to_string())
+                .terminal()
+        };
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            let message = "the directory of sandboxes is not this user's alone, so nothing in it is believed: it is another's";
+            return Err(not_ours(message).context("user", stat.st_uid.to_string()).hint(OTHERS_REMEDY));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            let message = "the directory of sandboxes is not this user's alone, so nothing in it is believed: others may enter it";
+            return Err(not_ours(message).context("mode", format!("{:o}", stat.st_mode & 0o7777)).hint(
+                "remove it, or `chmod 700` it if nobody else can have put anything there; or choose another runtime_dir",
+            ));
         }
         Ok(Some(Self { path: path.to_owned(), fd }))
     }
 
     /// Opens it, made where it is missing.
     pub(crate) fn make(operation: &'static str, path: &Path) -> Result<Self> {
-        if !path.is_absolute() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                SCHEME,
-                operation,
-                "runtime_dir is not an absolute path",
-            )
-            .context("directory", path.display().to_string())
-            .terminal());
-        }
+        absolute(operation, path)?;
+        in_our_own(operation, path)?;
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(unusable(operation, path, "create it", error));
@@ -130,6 +127,27 @@ impl Directory {
         }
         Self::open(operation, path)?
             .ok_or_else(|| unusable(operation, path, "open it", io::ErrorKind::NotFound.into()))
+    }
+
+    /// Tries whether records can be put there, and leaves nothing. Returns whether it is there already; else it can be made.
+    pub(crate) fn probe(operation: &'static str, path: &Path) -> Result<bool> {
+        let found = Self::open(operation, path)?;
+        let place = match &found {
+            Some(_) => path,
+            None => {
+                in_our_own(operation, path)?;
+                path.parent().unwrap_or(path)
+            }
+        };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(place, flags, Mode::RUSR | Mode::WUSR) {
+            // A file system that has no files without names says nothing about others.
+            Ok(_) | Err(Errno::OPNOTSUPP) => Ok(found.is_some()),
+            Err(error) => {
+                let what = if found.is_some() { "write to it" } else { "create it" };
+                Err(unusable(operation, path, what, error.into()))
+            }
+        }
     }
 
     /// Its path.
@@ -388,9 +406,59 @@ pub(crate) fn unusable(operation: &'static str, path: &Path, what: &'static str,
         format!("the directory of sandboxes cannot be used: {what}"),
     )
     .context("directory", path.display().to_string())
+    .hint(remedy(path, &error))
     .source(error)
-    .hint(DIRECTORY_REMEDY)
     .terminal()
+}
+
+/// What to try. What a login makes is missing where nobody has logged in: in a service, a container, or after `su`.
+fn remedy(path: &Path, error: &io::Error) -> String {
+    let login = path.parent().filter(|parent| parent.starts_with("/run/user") && !parent.exists());
+    match login {
+        Some(login) if error.kind() == io::ErrorKind::NotFound => format!(
+            "{DIRECTORY_REMEDY}; {} is made by a login of this user, and stays after `loginctl enable-linger`",
+            login.display()
+        ),
+        _ => DIRECTORY_REMEDY.to_owned(),
+    }
+}
+
+/// What to try where it is another user's: changing the owner would take it away from that one.
+const OTHERS_REMEDY: &str = "XDG_RUNTIME_DIR may be left over from another user, as `sudo -E` and `su` without `-` keep it: unset it, or be the user \
+     whose sandboxes these are, or choose another runtime_dir";
+
+/// Two programs with other current directories would look in two places.
+fn absolute(operation: &'static str, path: &Path) -> Result<()> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    let message = "the directory of sandboxes is not an absolute path";
+    Err(Error::new(ErrorKind::InvalidArgument, SCHEME, operation, message)
+        .context("directory", path.display().to_string())
+        .hint("set XDG_RUNTIME_DIR, or runtime_dir of the local backend, to an absolute path, or unset it")
+        .terminal())
+}
+
+/// What the kernel shows as the owner of what has none in this user namespace.
+const NO_USER: u32 = 65534;
+
+/// Root may write anywhere; what it made in the directory of another user would be in that one's way.
+fn in_our_own(operation: &'static str, path: &Path) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let parent = path.parent().and_then(|parent| fs::metadata(parent).ok()).map(|meta| meta.uid());
+    match parent.filter(|owner| ![0, NO_USER].contains(owner)) {
+        None => Ok(()),
+        Some(owner) => {
+            let message = "the directory of sandboxes would lie in another user's";
+            Err(Error::new(ErrorKind::PermissionDenied, SCHEME, operation, message)
+                .context("directory", path.display().to_string())
+                .context("user", owner.to_string())
+                .hint(OTHERS_REMEDY)
+                .terminal())
+        }
+    }
 }
 
 #[cfg(test)]

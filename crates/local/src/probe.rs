@@ -1,11 +1,14 @@
 //! What this kernel grants, found out by trying.
 
+use std::path::Path;
+
 use ringfence_core::{
     Backend, ByteSize, Check, CommandRequest, Cpus, Ending, Error, ErrorKind, Limits, Outcome, OutputLimit,
     Pids, ProbeReport, Result, SandboxSpec, SpecField, Timeout,
 };
 
 use crate::backend::LocalBackend;
+use crate::directory::Directory;
 
 /// Enough for the shortest command; a real limit, so that the kernel has to take it.
 const PROBE_MEMORY_BYTES: u64 = 64 << 20;
@@ -53,6 +56,7 @@ pub(crate) async fn probe(backend: &LocalBackend) -> ProbeReport {
         });
     }
     checks.push(landlock(plain.landlock_abi));
+    checks.push(kept(&backend.config().runtime_directory()));
     ProbeReport { checks }
 }
 
@@ -78,6 +82,21 @@ async fn try_spec(backend: &LocalBackend, spec: &SandboxSpec, field: SpecField) 
     }
     let mechanism = created.statement.row(field).map(|row| row.mechanism.clone()).unwrap_or_default();
     Ok(Tried { mechanism, landlock_abi })
+}
+
+/// Where sandboxes are found that others are to find. Other sandboxes work without.
+fn kept(directory: &Path) -> Check {
+    const NAME: &str = "kept sandboxes";
+    let fields = vec![SpecField::Owner, SpecField::Labels];
+    let shown = directory.display();
+    match Directory::probe("look where sandboxes are found", directory) {
+        Ok(true) => Check::works(NAME, format!("are found in {shown}"), fields),
+        Ok(false) => Check::works(NAME, format!("are found in {shown}, which the first one makes"), fields),
+        Err(error) => {
+            let check = Check::of_error(NAME, Outcome::Absent, &error, fields);
+            Check { detail: format!("{}, {shown}", check.detail), ..check }
+        }
+    }
 }
 
 /// 0 is what a kernel without it says.

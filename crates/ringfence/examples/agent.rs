@@ -72,3 +72,9 @@ async fn play(session: &Session) -> Result<(), ToolError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[test]
+fn it_runs() -> Result<(), Box<dyn Error>> {
+    main()
+}

@@ -60,7 +60,7 @@ pub(crate) struct KillArgs {
     #[arg(short, long, value_name = "SIGNAL", value_parser = parse::signal, allow_hyphen_values = true)]
     pub(crate) signal: Option<i32>,
     /// The command
-    #[arg(value_name = "HANDLE/COMMAND", value_parser = parse::command_handle)]
+    #[arg(value_name = "HANDLE/COMMAND", value_parser = parse::killed)]
     pub(crate) command: CommandHandle,
 }
 

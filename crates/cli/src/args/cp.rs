@@ -21,7 +21,7 @@ begins with a slash. The other is here, or - for a tar archive on standard input
 
 A file or directory goes into DST where that is a directory, else it is called DST. With SRC/. what
 is in the directory goes, not the directory. A DST in a sandbox is made with its parents. Files
-that are there are replaced, directories are merged.
+that are there are replaced, directories are merged. A packed file such as a .tar.gz stays one.
 
 Links are copied as links, and only if they are relative and stay inside what is copied. No link
 is followed but on the paths as you typed them. Of modes only whether a file can be executed is

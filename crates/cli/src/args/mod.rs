@@ -109,7 +109,7 @@ pub(crate) enum Command {
     /// Run one command in a sandbox that exists for it alone
     #[command(after_help = run::HELP)]
     Run(Box<RunArgs>),
-    /// Open an interactive shell in a sandbox that ends with it
+    /// Open an interactive shell in a new sandbox that ends with it, or in one that stays
     #[command(after_help = shell::HELP)]
     Shell(Box<ShellArgs>),
     /// Create a sandbox that other processes can use, and print its handle

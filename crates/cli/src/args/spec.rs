@@ -49,10 +49,10 @@ pub(crate) struct SpecArgs {
     /// Working directory in the sandbox, absolute
     #[arg(long, value_name = "DIR", value_parser = parse::workdir, allow_hyphen_values = true)]
     pub(crate) workdir: Option<String>,
-    /// End the sandbox after this time, whatever runs in it
+    /// End the sandbox after this time, whatever runs in it: seconds, or 30s, 2m, 1d, at most 365d
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
     pub(crate) lifetime: Option<Duration>,
-    /// End the sandbox once nothing was done in it for this time
+    /// End the sandbox once nothing was done in it for this time, given as for --lifetime
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
     pub(crate) idle: Option<Duration>,
     /// Who may attach to the sandbox

@@ -89,8 +89,24 @@ fn archives_go_through_standard_streams() {
     desk.copied(&format!("{other}:t/l"), &desk.path("l"));
     assert_eq!(fs::read_to_string(desk.path("l")).unwrap(), "one");
     let broken = desk.cp(&["-", &desk.inside("in")]).stdin("no archive").done();
-    let told = "ringfence: the archive ends in the middle; what came before is copied\n";
+    let told = "ringfence: this is not a tar archive, or a broken one: it is shorter than any\n  try: a compressed one is \
+                unpacked first: gzip -dc archive.tar.gz | ringfence cp - HANDLE:PATH\n";
     broken.assert(125, "", told);
+    let empty = desk.cp(&["-", &desk.inside("in")]).stdin("").done();
+    empty.assert(125, "", "ringfence: no archive came: standard input is empty\n");
+    // However small: less than one header of an archive.
+    fs::write(desk.path("small"), "x").unwrap();
+    let packed = tar(&["cz", "-C", &desk.path(""), "small"], None);
+    assert!(packed.len() < 512);
+    let done = desk.cp(&["-", &desk.inside("in")]).stdin(packed.clone()).done();
+    let told = "ringfence: this is no tar archive but something packed with gzip\n  \
+                try: unpack it on the way: gzip -dc FILE | ringfence cp - HANDLE:PATH\n";
+    done.assert(125, "", told);
+    // As a file it is a file like any other.
+    fs::write(desk.path("small.tgz"), &packed).unwrap();
+    desk.copied(&desk.path("small.tgz"), &desk.inside(""));
+    desk.copied(&desk.inside("small.tgz"), &desk.path("back.tgz"));
+    assert_eq!(fs::read(desk.path("back.tgz")).unwrap(), packed);
 }
 
 #[test]
@@ -151,6 +167,87 @@ fn what_cannot_be_meant_is_2_and_what_is_not_there_is_125() {
     for args in [[&format!("{gone}:a") as &str, "b"], ["/etc/hostname", &format!("{gone}:a")]] {
         desk.cp(&args).done().assert(125, "", &no_such(gone));
     }
+}
+
+#[test]
+fn what_is_in_the_way_or_missing_is_named_with_what_to_do() {
+    let desk = Desk::new();
+    fs::create_dir_all(desk.path("d/deep")).unwrap();
+    fs::write(desk.path("file"), "x").unwrap();
+    desk.copied(&desk.path("d"), &desk.inside(""));
+    desk.copied(&desk.path("file"), &desk.inside(""));
+    let handle = &desk.handle;
+    let bare = format!("{}:x", handle.strip_prefix("local:").unwrap());
+    for (from, to, status, told, remedy) in [
+        (
+            desk.path("absent"),
+            desk.inside(""),
+            125,
+            format!("read {}: No such file", desk.path("absent")),
+            String::new(),
+        ),
+        (
+            bare.clone(),
+            desk.inside(""),
+            125,
+            format!("read {bare}: No such file"),
+            format!("a path in that sandbox is local:{bare}"),
+        ),
+        (
+            bare.clone(),
+            "here".to_owned(),
+            2,
+            "neither of the two".to_owned(),
+            format!("a path in that sandbox is local:{bare}"),
+        ),
+        (
+            desk.inside("absent"),
+            desk.path("y"),
+            125,
+            "it does not exist, path absent".to_owned(),
+            format!("`ringfence ls {handle}`"),
+        ),
+        (
+            desk.path("d"),
+            desk.inside("file"),
+            125,
+            format!("{handle}:file is a file, and a directory"),
+            "give another name".to_owned(),
+        ),
+        (
+            desk.path("file"),
+            desk.inside("file/"),
+            125,
+            format!("{handle}:file/ names a directory, and is a file"),
+            "give another name".to_owned(),
+        ),
+        (
+            desk.inside("d"),
+            desk.path("file"),
+            125,
+            format!("{}: Not a directory", desk.path("file")),
+            "give another name".to_owned(),
+        ),
+        (
+            desk.inside("file"),
+            desk.path("new/"),
+            125,
+            "is to be a directory, and a file is copied".to_owned(),
+            "give the name".to_owned(),
+        ),
+        (
+            desk.inside("file"),
+            desk.path("no/where/x"),
+            125,
+            format!("{}: No such file", desk.path("no/where")),
+            format!("`mkdir -p {}`", desk.path("no/where")),
+        ),
+    ] {
+        let done = desk.cp(&[&from, &to]).done();
+        assert_eq!((done.status, done.out()), (Some(status), ""), "{from} {to}: {done:?}");
+        assert!(done.stderr.contains(&told) && done.stderr.contains(&remedy), "{from} {to}: {}", done.stderr);
+    }
+    assert_eq!(fs::read_to_string(desk.path("file")).unwrap(), "x");
 }
 
 /// 64 MiB each way, and the program that passes it on stays small (P63).

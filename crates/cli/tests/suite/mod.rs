@@ -18,6 +18,7 @@ mod odd_places;
 mod place;
 mod primitives;
 mod ps_watch;
+mod readme;
 mod refusals;
 mod run;
 mod settings;

@@ -87,6 +87,85 @@ fn what_stands_goes_on_when_its_place_is_full_or_read_only() {
 }
 
 #[test]
+fn a_relative_place_is_refused_by_what_needs_one_and_by_nothing_else() {
+    let call = |args: &[&str]| Call::new(args).env("XDG_RUNTIME_DIR", "run").done();
+    for (args, doing) in [
+        (&["create", "--keep"][..], "create a sandbox"),
+        (&["ps"], "list the sandboxes"),
+        (&["exec", "local:sb-000000000000", "--", "true"], "run the command"),
+        (&["logs"], "read the audit record"),
+        (&["prune"], "remove what is left over"),
+    ] {
+        let done = call(args);
+        assert_eq!((done.status, done.out()), (Some(125), ""), "{args:?}: {done:?}");
+        let told = "the directory of sandboxes is not an absolute path, directory run/ringfence\n  \
+                    try: set XDG_RUNTIME_DIR, or runtime_dir of the local backend, to an absolute path, or unset it\n";
+        assert!(
+            done.stderr.starts_with("ringfence: local: ") && done.stderr.ends_with(told),
+            "{doing}: {done:?}"
+        );
+    }
+    call(&["run", "--", "echo", "works"]).assert(0, "works\n", "");
+    // The user's file is stronger than the login.
+    let place = Place::new();
+    let settings = format!("[backends.local]\nruntime_dir = \"{}/ringfence\"\n", place.path());
+    let done = Call::new(["ps", "-q"]).env("XDG_RUNTIME_DIR", "run").user_settings(&settings).done();
+    done.assert(0, "", "");
+}
+
+#[test]
+fn doctor_says_where_kept_sandboxes_are_found_and_what_to_do_where_they_cannot_be() {
+    let place = Place::new();
+    let check = |path: &str| {
+        let done = Call::new(["doctor", "--json"]).env("XDG_RUNTIME_DIR", path).done();
+        assert_eq!((done.status, done.stderr.as_str()), (Some(0), ""), "no other sandbox needs it");
+        let checks = done.json()["backends"][0]["checks"].clone();
+        checks.as_array().unwrap().iter().find(|check| check["name"] == "kept sandboxes").unwrap().clone()
+    };
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let works = check(place.path());
+    let detail = format!("are found in {}/ringfence, which the first one makes", place.path());
+    assert_eq!((&works["outcome"], text(&works["detail"])), (&"works".into(), detail));
+    assert!(!std::path::Path::new(&format!("{}/ringfence", place.path())).exists(), "only looked at");
+    place.keep(&[]);
+    assert_eq!(text(&check(place.path())["detail"]), format!("are found in {}/ringfence", place.path()));
+    let missing = format!("{}/missing", place.path());
+    for (path, detail, remedy) in [
+        (missing.as_str(), "cannot be used: create it: No such file or directory", REMEDY),
+        ("run", "is not an absolute path", "to an absolute path, or unset it"),
+        ("/run/user/4294967290", "No such file or directory", "is made by a login of this user"),
+    ] {
+        let check = check(path);
+        assert_eq!(
+            (&check["outcome"], &check["fields"]),
+            (&"absent".into(), &serde_json::json!(["owner", "labels"]))
+        );
+        assert!(text(&check["detail"]).contains(detail) && text(&check["detail"]).contains(path), "{check}");
+        assert!(text(&check["remedy"]).contains(remedy), "{check}");
+    }
+}
+
+#[test]
+fn root_makes_no_place_in_another_users_directory_and_nobody_is_told_to_take_one_away() {
+    if !can_make_hosts("root_makes_no_place_in_another_users_directory_and_nobody_is_told_to_take_one_away") {
+        return;
+    }
+    // As after `sudo -E`: the directory of the login is another user's. It is root that asks.
+    let told = "XDG_RUNTIME_DIR may be left over from another user, as `sudo -E` and `su` without `-` keep it: unset it";
+    for prepare in ["", "mkdir -m 700 /mnt/ringfence; chown 1 /mnt/ringfence;"] {
+        let script = format!("{prepare} chown 1 /mnt; $rf create --keep || echo status $?; ls -A /mnt");
+        let done = in_a_place("mode=700", &script);
+        let left = if prepare.is_empty() { "" } else { "ringfence\n" };
+        assert_eq!((done.status, done.out()), (Some(0), format!("status 125\n{left}").as_str()), "{done:?}");
+        assert!(
+            done.stderr.contains("another") && done.stderr.contains("user 1") && done.stderr.contains(told),
+            "{done:?}"
+        );
+        assert!(!done.stderr.contains("chown"), "{done:?}");
+    }
+}
+
+#[test]
 fn a_place_too_long_for_an_address_works_and_one_too_long_for_the_kernel_is_named() {
     let place = Place::new();
     let long = format!("{}/{}", place.path(), ["x".repeat(200), "y".repeat(200)].join("/"));

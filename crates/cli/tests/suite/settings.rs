@@ -72,7 +72,10 @@ fn every_variable_reaches_its_setting() {
     ] {
         assert_eq!(setting(config().env(name, value), key), json!([shown, "environment", name]));
     }
-    refused(config().env("RINGFENCE_TIMEOUT", "0"), &["RINGFENCE_TIMEOUT: a timeout must be greater than 0"]);
+    refused(
+        config().env("RINGFENCE_TIMEOUT", "0"),
+        &["RINGFENCE_TIMEOUT: a time is longer than 0 and at most 365d"],
+    );
     for pool in ["-1", "1.5", "257", "two"] {
         let needle = format!("RINGFENCE_POOL: {pool:?} is not a number of sandboxes from 0 to 256");
         refused(config().env("RINGFENCE_POOL", pool), &[&needle]);
@@ -88,7 +91,9 @@ fn the_runtime_folder_of_the_login_is_weaker_than_a_file() {
     assert_eq!(setting(call(), key), json!(["/run/user/7/ringfence", "environment", "XDG_RUNTIME_DIR"]));
     let file = call().user_settings("[backends.local]\nruntime_dir = \"/srv/r\"\n");
     assert_eq!(setting(file, key), json!(["/srv/r", "user_file", "config.toml:2"]));
-    assert_eq!(setting(config().env("XDG_RUNTIME_DIR", "run"), key), json!([null, "default", "default"]));
+    // Refused where it is needed, and shown here.
+    let relative = config().env("XDG_RUNTIME_DIR", "run");
+    assert_eq!(setting(relative, key), json!(["run/ringfence", "environment", "XDG_RUNTIME_DIR"]));
     let planted = call().file("ringfence.toml", "[backends.local]\nruntime_dir = \"/srv/r\"\n");
     refused(planted, &["cannot set backends.local.runtime_dir"]);
 }
@@ -101,7 +106,7 @@ fn unknown_keys_are_refused_with_their_line() {
         ("[backends.local]\nshel = \"sh\"\n", "config.toml:2: unknown field `shel`"),
         ("\npool = 257\n", "config.toml:2: pool: \"257\" is not a number of sandboxes from 0 to 256"),
         ("\npool = -1\n", "config.toml:2: "),
-        ("timeout = \"0s\"\n", "config.toml:1: a timeout must be greater than 0"),
+        ("timeout = \"0s\"\n", "config.toml:1: a time is longer than 0 and at most 365d"),
         ("timeout = [\n", "config.toml:"),
         ("[spec.env]\n\"A B\" = \"x\"\n", "is not a variable name"),
     ];

@@ -108,6 +108,60 @@ fn sp_14_what_is_no_handle_is_refused_with_what_was_probably_meant() {
 }
 
 #[test]
+fn words_of_other_programs_are_told_what_they_are_here() {
+    let table: [(&[&str], i32, &str); 16] = [
+        (&["stop", "local:sb-1"], 2, "`ringfence rm HANDLE` ends a sandbox"),
+        (&["delete"], 2, "`ringfence rm HANDLE` ends a sandbox"),
+        (&["down"], 2, "`ringfence rm HANDLE` ends a sandbox"),
+        (&["attach", "local:sb-1"], 2, "`ringfence shell HANDLE`"),
+        (&["list"], 2, "`ringfence ps` lists the sandboxes"),
+        (&["start"], 2, "`ringfence create --keep`"),
+        (&["up"], 2, "`ringfence create --keep`"),
+        (&["ps", "-a"], 2, "`ringfence logs` also has those that have ended"),
+        (&["ps", "--all"], 2, "`ringfence logs` also has those that have ended"),
+        (&["ls"], 2, "`ringfence ps` lists the sandboxes"),
+        (&["rm", "-rf", "local:sb-1"], 2, "a sandbox goes with everything in it"),
+        (&["cp", "-r", "a", "local:sb-1:"], 2, "no flag is needed"),
+        (&["run", "--rm", "--", "true"], 125, "nothing is left of a sandbox"),
+        (&["run", "-d", "--", "true"], 125, "`ringfence exec --detach $box -- CMD...`"),
+        (&["create", "--name", "x"], 2, "--label NAME=VALUE"),
+        (&["kill", "local:sb-1"], 2, "`ringfence rm local:sb-1` ends the sandbox"),
+    ];
+    for (args, status, told) in table {
+        let done = Call::new(args).done();
+        assert_eq!((done.status, done.out()), (Some(status), ""), "{args:?}");
+        assert!(done.stderr.contains(told) && !done.stderr.contains("similar"), "{args:?}: {}", done.stderr);
+        assert!(done.stderr.matches("tip:").count() <= 1, "{args:?}: {}", done.stderr);
+    }
+    // What is near a word of ours is still that.
+    let near = Call::new(["creat"]).done();
+    assert!(near.stderr.contains("similar subcommands exist: 'read', 'create'"), "{near:?}");
+}
+
+#[test]
+fn times_out_of_range_name_the_range_and_the_unit() {
+    for (args, bad) in [
+        (&["renew", "local:sb-1", "--lifetime"][..], "0"),
+        (&["renew", "local:sb-1", "--lifetime"], "1000d"),
+        (&["renew", "local:sb-1", "--lifetime"], "0s"),
+        (&["create", "--idle"], "1e9"),
+        (&["exec", "local:sb-1", "--timeout"], "-1"),
+    ] {
+        let done = Call::new([args, &[bad]].concat()).done();
+        let told = format!(
+            "a time is longer than 0 and at most 365d, not {bad:?}; a number without a unit is seconds"
+        );
+        assert!(done.out().is_empty() && done.stderr.contains(&told), "{args:?} {bad}: {}", done.stderr);
+    }
+    let done = Call::new(["renew", "local:sb-1", "--lifetime", "soon"]).done();
+    assert!(
+        done.stderr.contains("\"soon\" is not a duration such as 30 (seconds), 0.5, 30s, 2m, 1d"),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
 fn p_22_bad_timeouts_are_refused_before_anything_runs() {
     for bad in ["0", "-1", "-1s", "NaN", "inf", "1e18", "0s", "", "soon"] {
         let done = Call::new(["run", "--timeout", bad, "--", "true"]).done();

@@ -28,7 +28,13 @@ pub(super) enum Source {
 impl Source {
     /// Opens what the person named.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let unreadable = |error: io::Error| Failure::io(&path.display().to_string(), &error);
+        let unreadable = |error: io::Error| {
+            let failure = Failure::io(&format!("read {}", path.display()), &error);
+            match (error.kind(), super::meant(path)) {
+                (io::ErrorKind::NotFound, Some(meant)) => failure.hint(meant),
+                _ => failure,
+            }
+        };
         // Opening can do something to what is no file, such as to a tape.
         let meta = std::fs::metadata(path).map_err(unreadable)?;
         if meta.is_dir() {

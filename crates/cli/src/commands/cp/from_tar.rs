@@ -28,7 +28,7 @@ const MAX_BEHIND_BYTES: u64 = 1 << 20;
 
 /// Copies the entries of an archive.
 pub(super) async fn copy(archive: impl AsyncRead + Send + Unpin, into: &mut IntoSandbox<'_>) -> Result<()> {
-    let mut archive = Archive { source: archive };
+    let mut archive = Archive { source: archive, began: false };
     into.directory(&TreePath::root()).await?;
     while let Some(entry) = archive.next().await? {
         let mut content = Content { source: &mut archive.source, left: entry.size, ended: false };
@@ -115,6 +115,35 @@ fn broken(what: &str) -> Failure {
         .hint("a compressed one is unpacked first: gzip -dc archive.tar.gz | ringfence cp - HANDLE:PATH")
 }
 
+/// How files of other programs begin, what they are, and what becomes of them here.
+const PACKED: [(&[u8], &str, &str); 5] = [
+    (
+        b"\x1f\x8b",
+        "something packed with gzip",
+        "unpack it on the way: gzip -dc FILE | ringfence cp - HANDLE:PATH",
+    ),
+    (
+        b"BZh",
+        "something packed with bzip2",
+        "unpack it on the way: bzip2 -dc FILE | ringfence cp - HANDLE:PATH",
+    ),
+    (
+        b"\xfd7zXZ\0",
+        "something packed with xz",
+        "unpack it on the way: xz -dc FILE | ringfence cp - HANDLE:PATH",
+    ),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "something packed with zstd",
+        "unpack it on the way: zstd -dc FILE | ringfence cp - HANDLE:PATH",
+    ),
+    (
+        b"PK\x03\x04",
+        "a zip file",
+        "unpack it here and copy the directory, or copy the file and unpack it inside",
+    ),
+];
+
 /// What an archive says of one entry; its content follows.
 #[derive(Debug)]
 struct Entry {
@@ -138,6 +167,8 @@ struct About {
 
 struct Archive<R> {
     source: R,
+    /// Whether a header was read.
+    began: bool,
 }
 
 impl<R: AsyncRead + Send + Unpin> Archive<R> {
@@ -175,8 +206,32 @@ impl<R: AsyncRead + Send + Unpin> Archive<R> {
     /// The next header; `None` for one of zeros.
     async fn block(&mut self) -> Result<Option<[u8; BLOCK_BYTES]>> {
         let mut block = [0; BLOCK_BYTES];
-        self.exactly(&mut block).await?;
+        if std::mem::replace(&mut self.began, true) {
+            self.exactly(&mut block).await?;
+        } else {
+            self.first(&mut block).await?;
+        }
         Ok(if block == [0; BLOCK_BYTES] { None } else { Some(block) })
+    }
+
+    /// The first header, or why this is no archive: a compressed one can be shorter than any header.
+    async fn first(&mut self, block: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+        let mut length = 0;
+        while length < block.len() {
+            match self.source.read(&mut block[length..]).await {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) => return Err(Failure::io("read standard input", &error)),
+            }
+        }
+        if let Some((_, name, unpack)) = PACKED.iter().find(|(magic, ..)| block.starts_with(magic)) {
+            return Err(Failure::new(format!("this is no tar archive but {name}")).hint(*unpack));
+        }
+        match length {
+            BLOCK_BYTES => Ok(()),
+            0 => Err(Failure::new("no archive came: standard input is empty")),
+            _ => Err(broken("it is shorter than any")),
+        }
     }
 
     async fn exactly(&mut self, bytes: &mut [u8]) -> Result<()> {

@@ -16,7 +16,9 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringfence::{Backend, Error, ErrorKind, GuestPath, Handle, ListRequest, TreeLimits, tree};
+use ringfence::{
+    Backend, DEFAULT_SCHEME, Error, ErrorKind, GuestPath, Handle, ListRequest, TreeLimits, tree,
+};
 use tokio::io::AsyncRead;
 
 use self::beneath::Beneath;
@@ -90,10 +92,27 @@ fn sides(args: CpArgs) -> Result<(Handle, GuestPath, Way)> {
                 .hint("pipe from one to the other: ringfence cp HANDLE:SRC - | ringfence cp - HANDLE:DST")
                 .with_status(exit::USAGE))
         }
-        _ => Err(Failure::new("neither of the two is in a sandbox")
-            .hint("HANDLE:PATH, such as local:sb-0123456789ab:/workspace; `ringfence ps` shows the handles")
-            .with_status(exit::USAGE)),
+        (source, target) => {
+            let paths = [source, target];
+            let meant = paths.iter().find_map(|side| match side {
+                Operand::Host(path) => meant(path),
+                _ => None,
+            });
+            let form =
+                "HANDLE:PATH, such as local:sb-0123456789ab:/workspace; `ringfence ps` shows the handles";
+            Err(Failure::new("neither of the two is in a sandbox")
+                .hint(meant.unwrap_or_else(|| form.to_owned()))
+                .with_status(exit::USAGE))
+        }
     }
+}
+
+/// Says what was probably meant by a path of this machine that looks like the end of one in a sandbox.
+fn meant(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let (sandbox, _) = text.split_once(':')?;
+    let looks = sandbox.starts_with("sb-") && !sandbox.contains('/');
+    looks.then(|| format!("a path in that sandbox is {DEFAULT_SCHEME}:{text}"))
 }
 
 fn refuse_terminal(which: &str, is_terminal: bool) -> Result<()> {
@@ -177,6 +196,9 @@ impl Inside<'_> {
 
     fn failed(&self, error: &Error) -> Failure {
         let failure = failed(self.handle, error);
+        if *error.kind() == ErrorKind::NotFound && error.hint_text().is_none() {
+            return failure.hint(format!("`ringfence ls {}` lists its working directory", self.handle));
+        }
         match error.fact("limit") {
             Some("max_bytes") => failure.hint("raise it with --max-size"),
             Some("max_entries") => failure.hint("raise it with --max-entries"),
@@ -203,6 +225,14 @@ impl Inside<'_> {
             (Err((ErrorKind::NotFound, _)), _) if is_file && path.ends_with(b"/") => {
                 let message = format!("{}:{} names a directory that is not there", self.handle, self.path);
                 Err(Failure::new(message).hint("give the name that the file gets"))
+            }
+            (Err((ErrorKind::NotADirectory, _)), _) => {
+                let message = match is_file {
+                    true => "names a directory, and is a file",
+                    false => "is a file, and a directory cannot take its place",
+                };
+                Err(Failure::new(format!("{}:{} {message}", self.handle, self.path))
+                    .hint("give another name, or remove the file first"))
             }
             (Err((ErrorKind::NotFound, _)), _) => Ok(self.path.clone()),
             (Err((_, error)), _) => Err(self.failed(&error)),
@@ -247,7 +277,15 @@ fn place(target: &Path, name: Option<&[u8]>) -> Result<Place> {
         Failure::new(format!("{}: no directory is there", target.display())).hint("give a name for the copy")
     })?;
     Ok(Place {
-        parent: Beneath::named(parent).map_err(|error| Failure::io(&parent.display().to_string(), &error))?,
+        parent: Beneath::named(parent).map_err(|error| {
+            let failure = Failure::io(&parent.display().to_string(), &error);
+            match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    failure.hint(format!("`mkdir -p {}` first", parent.display()))
+                }
+                _ => failure,
+            }
+        })?,
         name: Some(name.to_vec()),
         only_directory: target.as_os_str().as_bytes().ends_with(b"/"),
         shown: target.to_owned(),

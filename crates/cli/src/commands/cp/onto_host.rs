@@ -95,7 +95,14 @@ impl<'a> OntoHost<'a> {
         let Err(error) = done else { return Ok(()) };
         if path.is_root() {
             // Then there is nothing that was copied.
-            return Err(self.failed(path, error));
+            let errno = Errno::from_io_error(&error);
+            let failed = self.failed(path, error);
+            return Err(match errno {
+                Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NOTEMPTY | Errno::EXIST) => failed.hint(
+                    "give another name, or remove what is there: a directory does not take the place of a file, nor a file that of a directory",
+                ),
+                _ => failed,
+            });
         }
         let why = match Errno::from_io_error(&error) {
             Some(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => "a directory is in its place".to_owned(),

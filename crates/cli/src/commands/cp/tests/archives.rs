@@ -138,7 +138,8 @@ fn s_40_an_archive_that_readers_understand_differently_is_refused() {
     let not = "this is not a tar archive, or a broken one: ";
     let sparse = "sparse files are not understood; make it without --sparse";
     for (bad, why) in [
-        (b"\x1f\x8b compressed".repeat(100), "a header without the right sum"),
+        (b"not compressed".repeat(100), "a header without the right sum"),
+        (b"short".to_vec(), "it is shorter than any"),
         (archive(&[entry(b'2', b"l", b"a", 0o777, &file("hidden", ""))]), "what is no file has content"),
         (archive(&[entry(b'5', b"d", b"", 0o755, &file("hidden", ""))]), "what is no file has content"),
         (archive(&[entry(b'1', b"h", b"a", 0o644, &file("hidden", ""))]), "what is no file has content"),
@@ -166,15 +167,31 @@ fn s_40_an_archive_that_readers_understand_differently_is_refused() {
         let (written, outcome) = unpacked(&bad);
         assert_eq!((written, outcome), (Vec::new(), Err(format!("{not}{why}"))));
     }
+    for (magic, name) in [
+        (&b"\x1f\x8b"[..], "something packed with gzip"),
+        (b"BZh", "something packed with bzip2"),
+        (b"\xfd7zXZ\0", "something packed with xz"),
+        (b"\x28\xb5\x2f\xfd", "something packed with zstd"),
+        (b"PK\x03\x04", "a zip file"),
+    ] {
+        for length in [0, 10, 10_000] {
+            let packed = [magic, &vec![7; length]].concat();
+            assert_eq!(unpacked(&packed), (Vec::new(), Err(format!("this is no tar archive but {name}"))));
+        }
+    }
 }
 
 #[test]
 fn ex_18_an_archive_that_breaks_off_is_never_a_whole_one() {
     let whole = archive(&[file("a", "one"), pax(&[record("path", b"b")]), file("x", "two")]);
-    let early = Err("the archive ends in the middle; what came before is copied".to_owned());
     for length in (0..whole.len() - 512).step_by(64) {
         let (written, outcome) = unpacked(&whole[..length]);
-        assert_eq!(outcome, early, "cut to {length}");
+        let told = match length {
+            0 => "no archive came: standard input is empty",
+            1..512 => "this is not a tar archive, or a broken one: it is shorter than any",
+            _ => "the archive ends in the middle; what came before is copied",
+        };
+        assert_eq!(outcome, Err(told.to_owned()), "cut to {length}");
         // Never a part of a file.
         assert!(written.iter().all(|(_, content)| content == "one" || content == "two"), "{written:?}");
     }
