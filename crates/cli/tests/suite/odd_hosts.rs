@@ -175,7 +175,7 @@ fn s_21_a_missing_device_is_named() {
     assert!(refused.stderr.contains("show device /dev/zero: No such file or directory"), "{refused:?}");
     let refused = on("mount -t tmpfs none /dev", &["run", "--", "true"]).done();
     assert_eq!((refused.status, refused.out()), (Some(125), ""), "{refused:?}");
-    assert!(refused.stderr.contains("try: that needs /proc, /dev/null, and"), "{refused:?}");
+    assert!(refused.stderr.contains("try: that needs /proc, /dev/null, the sysctl"), "{refused:?}");
 }
 
 #[test]
