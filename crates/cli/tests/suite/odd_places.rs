@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::driver::{Call, Done};
+use super::driver::{Call, Done, skipped};
 use super::odd_hosts::{can_make_hosts, on};
 use super::place::{Place, handle_of};
 
@@ -147,7 +147,11 @@ fn doctor_says_where_kept_sandboxes_are_found_and_what_to_do_where_they_cannot_b
 
 #[test]
 fn root_makes_no_place_in_another_users_directory_and_nobody_is_told_to_take_one_away() {
-    if !can_make_hosts("root_makes_no_place_in_another_users_directory_and_nobody_is_told_to_take_one_away") {
+    const TEST: &str = "root_makes_no_place_in_another_users_directory_and_nobody_is_told_to_take_one_away";
+    if !rustix::process::geteuid().is_root() {
+        return skipped(TEST, "root, to give a directory to another user");
+    }
+    if !can_make_hosts(TEST) {
         return;
     }
     // As after `sudo -E`: the directory of the login is another user's. It is root that asks.
