@@ -151,7 +151,7 @@ fn prepare(
         return Ok(None);
     }
 
-    let network = Network::begin()?;
+    let assistant = Assistant::begin()?;
     process::set_umask(0);
     let root = make_root(request, fixed, shown)?;
     // Once more: to make files for another user is to be that one, as far as the kernel's clearing goes.
@@ -160,11 +160,12 @@ fn prepare(
     }
     file::change_directory_to(root.as_fd()).map_err(Failure::at("enter the new root"))?;
     mount::enter_root().map_err(Failure::at("make the new root the root"))?;
+    assistant.let_go()?;
     file::change_directory(b"/").map_err(Failure::at("enter the root"))?;
     drop(root);
     process::set_umask(0o022);
 
-    network.enter()?;
+    assistant.enter_network()?;
     process::set_host_name(&request.host_name).map_err(Failure::at("set the host name"))?;
     open_standard_descriptors()?;
     let workdir = file::open(None, &request.workdir, libc::O_DIRECTORY | libc::O_RDONLY, 0)
@@ -174,6 +175,8 @@ fn prepare(
         .map_err(Failure::about(Subject::Workdir, "enter the working directory"))?;
     restrict(request)?;
     let landlock_abi = give_up_privileges(request)?;
+    // Nothing of the host can be seen before the sandbox is said to be ready.
+    assistant.finish()?;
     Ok(Some(Ready { workdir, landlock_abi }))
 }
 
@@ -187,44 +190,84 @@ fn tie_to_launcher(link: BorrowedFd<'_>) -> Result<bool, Failure> {
     Ok(!watch[0].ready || socket::has_message(link))
 }
 
-/// The network in the making, by a process of its own: it takes as long as all mounts together, and a second processor is mostly
-/// idle. Until it is there this process, which runs nothing but what is here, is in the launcher's.
-struct Network {
-    maker: libc::pid_t,
-    result: OwnedFd,
+/// A process beside this one, for the two steps that mostly wait for the kernel: the network, which takes as long as all mounts together,
+/// and letting go of the old root, which waits for every processor to have noticed.
+struct Assistant {
+    pid: libc::pid_t,
+    socket: OwnedFd,
 }
 
-impl Network {
+/// Tells the assistant that the new root is the root.
+const ENTERED: &[u8] = b"entered";
+
+impl Assistant {
+    /// Begins with the network. Until it is there this process, which runs nothing but what is here, is in the launcher's.
     fn begin() -> Result<Self, Failure> {
         let at = || Failure::about(Subject::Network, "begin to make the network namespace");
-        let (result, theirs) = socket::pair().map_err(at())?;
+        let (socket, theirs) = socket::pair().map_err(at())?;
+        // Below lie the standard descriptors to be.
+        let socket = file::move_up(socket, 3).map_err(at())?;
         match process::fork().map_err(at())? {
-            Forked::Parent(maker) => Ok(Self { maker, result }),
+            Forked::Parent(pid) => Ok(Self { pid, socket }),
             Forked::Child => {
-                let sent = match process::make_network().and_then(|()| socket::loopback_up()) {
-                    Ok(inside) => socket::send(theirs.as_fd(), &0i32.to_le_bytes(), &[inside.as_fd()]),
-                    Err(errno) => socket::send(theirs.as_fd(), &errno.0.to_le_bytes(), &[]),
-                };
-                process::exit(i32::from(sent.is_err()))
+                // Or the end of this process would not be seen there.
+                drop(socket);
+                process::exit(i32::from(assist(theirs.as_fd()).is_err()))
             }
         }
     }
 
-    /// Goes into it. The socket that its maker leaves behind shows the way.
-    fn enter(self) -> Result<(), Failure> {
-        let at = || Failure::about(Subject::Network, "make the network namespace");
-        let (result, sockets) = socket::receive(self.result.as_fd(), size_of::<i32>()).map_err(at())?;
-        match (result.try_into().map(i32::from_le_bytes), sockets.first()) {
-            (Ok(0), Some(inside)) => socket::network_of(inside.as_fd())
-                .and_then(|network| process::enter_network(network.as_fd()))
-                .map_err(at())?,
-            (Ok(errno @ 1..), _) => return Err(at()(Errno(errno))),
-            // It was killed.
-            _ => return Err(at()(Errno(libc::EPIPE))),
-        }
-        // So that the agent meets no process that it knows nothing of.
-        process::wait_for(self.maker).map(drop).map_err(at())
+    /// Lets it let go of the old root, which lies on top of the new one.
+    fn let_go(&self) -> Result<(), Failure> {
+        socket::send(self.socket.as_fd(), ENTERED, &[]).map_err(Failure::at("have the old root let go of"))
     }
+
+    /// Goes into the network. The socket that comes shows the way.
+    fn enter_network(&self) -> Result<(), Failure> {
+        let at = || Failure::about(Subject::Network, "make the network namespace");
+        let sockets = self.result().map_err(at())?;
+        let inside = sockets.first().ok_or(Errno(libc::EPROTO)).map_err(at())?;
+        socket::network_of(inside.as_fd())
+            .and_then(|network| process::enter_network(network.as_fd()))
+            .map_err(at())
+    }
+
+    /// Waits until the old root is gone, and with it the assistant: the agent shall meet no process that it knows nothing of.
+    fn finish(self) -> Result<(), Failure> {
+        let at = || Failure::at("make the new root the root");
+        self.result().map_err(at())?;
+        process::wait_for(self.pid).map(drop).map_err(at())
+    }
+
+    /// The result of its next step.
+    fn result(&self) -> crate::sys::Result<Vec<OwnedFd>> {
+        let (result, sockets) = socket::receive(self.socket.as_fd(), size_of::<i32>())?;
+        match result.try_into().map(i32::from_le_bytes) {
+            Ok(0) => Ok(sockets),
+            Ok(errno @ 1..) => Err(Errno(errno)),
+            // It was killed.
+            _ => Err(Errno(libc::EPIPE)),
+        }
+    }
+}
+
+fn assist(agent: BorrowedFd<'_>) -> crate::sys::Result<()> {
+    let tell = |result: &crate::sys::Result<()>, sockets: &[BorrowedFd<'_>]| {
+        let errno = result.as_ref().err().map_or(0, |errno| errno.0);
+        socket::send(agent, &errno.to_le_bytes(), sockets)
+    };
+    let network = process::make_network().and_then(|()| socket::loopback_up());
+    match &network {
+        Ok(inside) => tell(&Ok(()), &[inside.as_fd()])?,
+        Err(errno) => tell(&Err(Errno(errno.0)), &[])?,
+    }
+    // Taken in any case: with something unread here the agent would hear of a reset and not of the error. Nothing comes where it has failed.
+    let entered = socket::receive(agent, ENTERED.len())?.0 == ENTERED;
+    if !entered || network.is_err() {
+        return Ok(());
+    }
+    // Whose root and directory were the old root has the new one for both since.
+    tell(&mount::let_go_of_old_root(), &[])
 }
 
 /// Closes whatever the launcher had open, other sandboxes' descriptors above all.

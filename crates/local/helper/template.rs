@@ -122,7 +122,8 @@ fn is_the_systems(entry: &ViewEntry) -> bool {
 
 fn identities(view: &[ViewEntry]) -> Result<Vec<(u64, u64)>> {
     let sources = view.iter().filter_map(|entry| match entry {
-        ViewEntry::Bind(_, source) | ViewEntry::Device(_, source) => Some(source),
+        // Device nodes are the kernel's, and stay.
+        ViewEntry::Bind(_, source) => Some(source),
         _ => None,
     });
     sources

@@ -107,11 +107,14 @@ pub(crate) fn detach(path: &[u8]) -> Result<()> {
     unsafe { call!(libc::SYS_umount2, path.as_ptr(), libc::MNT_DETACH) }.map(drop)
 }
 
-/// Makes the current directory the root and forgets the old root: both lie stacked on `/`, the old one on top.
+/// Makes the current directory the root; the old root lies on top of it then.
 pub(crate) fn enter_root() -> Result<()> {
     let here = c".".as_ptr();
     // SAFETY: the string is static.
-    unsafe { call!(libc::SYS_pivot_root, here, here) }?;
-    // SAFETY: the string is static.
-    unsafe { call!(libc::SYS_umount2, here, libc::MNT_DETACH) }.map(drop)
+    unsafe { call!(libc::SYS_pivot_root, here, here) }.map(drop)
+}
+
+/// Lets go of the old root, by a process whose current directory is the new one.
+pub(crate) fn let_go_of_old_root() -> Result<()> {
+    detach(b".")
 }
