@@ -15,7 +15,7 @@ use crate::sys::security::{self, Landlock, access};
 use crate::sys::{Errno, file, mount, process, socket};
 use crate::template::PLACE;
 use crate::transport;
-use crate::wire::{CreateReply, CreateRequest, Subject, ViewEntry};
+use crate::wire::{COPY_BYTES, CreateReply, CreateRequest, Subject, ViewEntry};
 
 /// A step that failed.
 #[derive(Debug)]
@@ -292,12 +292,15 @@ fn become_inner_user(id: u32, may_drop_groups: bool) -> Result<(), Failure> {
 /// above, such as root's home. What lies in it stays as open or closed to that user as its permissions say.
 fn open_shown(view: &[ViewEntry]) -> Result<vec::IntoIter<OwnedFd>, Failure> {
     let shown = view.iter().filter_map(|entry| match entry {
-        ViewEntry::Bind(path, source) => Some((path, source)),
+        ViewEntry::Bind(path, source) => Some((path, source, libc::O_PATH)),
+        // Were it another kind of file by now, it would not be waited for, and cannot be copied.
+        ViewEntry::Copy(path, source) => {
+            Some((path, source, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY))
+        }
         _ => None,
     });
-    let opened = shown.map(|(path, source)| {
-        file::open(None, source, libc::O_PATH, 0)
-            .map_err(|errno| step_failed(Subject::Shown, SHOW, path, errno))
+    let opened = shown.map(|(path, source, flags)| {
+        file::open(None, source, flags, 0).map_err(|errno| step_failed(Subject::Shown, SHOW, path, errno))
     });
     Ok(opened.collect::<Result<Vec<_>, _>>()?.into_iter())
 }
@@ -392,6 +395,7 @@ fn with_owner(view: &[ViewEntry]) -> impl Iterator<Item = (&ViewEntry, Own)> {
         let path = match entry {
             ViewEntry::Directory(path)
             | ViewEntry::File(path, _)
+            | ViewEntry::Copy(path, _)
             | ViewEntry::Symlink(path, _)
             | ViewEntry::Bind(path, _)
             | ViewEntry::Device(path, _)
@@ -468,6 +472,10 @@ fn place(root: BorrowedFd<'_>, entry: &ViewEntry, shown: &mut vec::IntoIter<Owne
             (path, "create directory", file::make_directory(Some(root), path, 0o755))
         }
         ViewEntry::File(path, content) => (path, "create file", write_file(root, path, content)),
+        ViewEntry::Copy(path, _) => {
+            let source = shown.next().ok_or(Errno(libc::EBADF));
+            (path, "copy host file to", source.and_then(|source| copy_file(root, path, source.as_fd())))
+        }
         ViewEntry::Symlink(path, target) => {
             (path, "create symbolic link", file::make_symlink(target, root, path))
         }
@@ -484,15 +492,24 @@ fn place(root: BorrowedFd<'_>, entry: &ViewEntry, shown: &mut vec::IntoIter<Owne
         ViewEntry::Writable(path, mode) => (path, "create writable directory", writable(root, path, *mode)),
     };
     let subject = match entry {
-        ViewEntry::Bind(..) | ViewEntry::Device(..) => Subject::Shown,
+        ViewEntry::Bind(..) | ViewEntry::Copy(..) | ViewEntry::Device(..) => Subject::Shown,
         _ => Subject::OwnFiles,
     };
     result.map_err(|errno| step_failed(subject, verb, path, errno))
 }
 
+fn new_file(root: BorrowedFd<'_>, path: &[u8]) -> crate::sys::Result<OwnedFd> {
+    file::open(Some(root), path, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o644)
+}
+
 fn write_file(root: BorrowedFd<'_>, path: &[u8], content: &[u8]) -> crate::sys::Result<()> {
-    let fd = file::open(Some(root), path, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o644)?;
-    file::write_all(fd.as_fd(), content)
+    file::write_all(new_file(root, path)?.as_fd(), content)
+}
+
+/// One that has grown beyond what is copied since it was chosen is EFBIG: half of it would be worse than nothing.
+fn copy_file(root: BorrowedFd<'_>, path: &[u8], source: BorrowedFd<'_>) -> crate::sys::Result<()> {
+    let copied = file::copy(source, new_file(root, path)?.as_fd(), COPY_BYTES + 1)?;
+    if copied > COPY_BYTES { Err(Errno(libc::EFBIG)) } else { Ok(()) }
 }
 
 /// The source is a path below `directory`, or with an empty path that itself.

@@ -18,8 +18,15 @@ pub(crate) const PLACE: &[u8] = b"/sys/bus";
 #[derive(Debug)]
 struct Template {
     view: Vec<ViewEntry>,
-    /// The host paths in it, as they were: a system that is updated gives their names to others.
-    sources: Vec<(u64, u64)>,
+    /// The host paths in it, as they were.
+    sources: Vec<Source>,
+}
+
+/// A host path as it was: a system that is updated gives its name to another, or another content to what is copied.
+#[derive(Debug, PartialEq, Eq)]
+struct Source {
+    identity: (u64, u64),
+    changed: Option<(i64, i64)>,
 }
 
 /// The views that were asked for, and what was made of them.
@@ -96,7 +103,7 @@ impl Templates {
         made.is_ok()
     }
 
-    fn make(&mut self, view: &[ViewEntry], sources: Vec<(u64, u64)>) -> Result<()> {
+    fn make(&mut self, view: &[ViewEntry], sources: Vec<Source>) -> Result<()> {
         if !self.has_namespace {
             mount::own_namespace()?;
             self.has_namespace = true;
@@ -120,16 +127,18 @@ fn is_the_systems(entry: &ViewEntry) -> bool {
     }
 }
 
-fn identities(view: &[ViewEntry]) -> Result<Vec<(u64, u64)>> {
+fn identities(view: &[ViewEntry]) -> Result<Vec<Source>> {
     let sources = view.iter().filter_map(|entry| match entry {
         // Device nodes are the kernel's, and stay.
-        ViewEntry::Bind(_, source) => Some(source),
+        ViewEntry::Bind(_, source) => Some((source, false)),
+        ViewEntry::Copy(_, source) => Some((source, true)),
         _ => None,
     });
     sources
-        .map(|source| {
+        .map(|(source, is_copied)| {
             let found = file::open(None, source, libc::O_PATH, 0)?;
-            file::metadata(found.as_fd()).map(|metadata| metadata.identity)
+            let metadata = file::metadata(found.as_fd())?;
+            Ok(Source { identity: metadata.identity, changed: is_copied.then_some(metadata.changed) })
         })
         .collect()
 }

@@ -405,26 +405,22 @@ impl Stream {
     }
 
     async fn read(&mut self) -> Result<()> {
-        self.chunk.resize(CHUNK_BYTES, 0);
         let chunk = &mut self.chunk;
-        let length = self
-            .pipe
-            .async_io(Interest::READABLE, |fd| {
-                rustix::io::read(fd, chunk.as_mut_slice()).map_err(io::Error::from)
-            })
+        self.pipe
+            .async_io(Interest::READABLE, |fd| read_some(fd, chunk).map_err(io::Error::from))
             .await
             .map_err(|error| unexpected(OPERATION, "read its output", error))?;
-        self.taken(length);
+        self.taken();
         Ok(())
     }
 
-    fn taken(&mut self, length: usize) {
-        if length == 0 {
-            self.open = false;
-            return;
-        }
+    fn taken(&mut self) {
         let chunk = std::mem::take(&mut self.chunk);
-        self.take(&chunk[..length]);
+        if chunk.is_empty() {
+            self.open = false;
+        } else {
+            self.take(&chunk);
+        }
         self.chunk = chunk;
     }
 
@@ -438,15 +434,14 @@ impl Stream {
 
     /// Takes what the command wrote before it ended, without waiting for those it left behind (P1, P30).
     fn drain(&mut self) {
-        self.chunk.resize(CHUNK_BYTES, 0);
         // The most that can lie in it now; more comes only from processes that were left behind.
         let room = rustix::pipe::fcntl_getpipe_size(self.pipe.get_ref()).unwrap_or(PIPE_BYTES);
         let mut drained = 0;
         while self.open && drained < room {
-            match rustix::io::read(self.pipe.get_ref(), self.chunk.as_mut_slice()) {
-                Ok(length) => {
-                    drained += length;
-                    self.taken(length);
+            match read_some(self.pipe.get_ref(), &mut self.chunk) {
+                Ok(()) => {
+                    drained += self.chunk.len();
+                    self.taken();
                 }
                 Err(Errno::INTR) => {}
                 // Empty, with someone still holding it: the end for us.
@@ -454,6 +449,14 @@ impl Stream {
             }
         }
     }
+}
+
+/// Reads what is there, at most [`CHUNK_BYTES`], into a buffer that nobody has filled with zeros before: most commands print little, and
+/// each page that is touched for the first time costs more than the read.
+fn read_some(pipe: impl AsFd, chunk: &mut Vec<u8>) -> rustix::io::Result<()> {
+    chunk.clear();
+    chunk.reserve_exact(CHUNK_BYTES);
+    rustix::io::read(pipe, rustix::buffer::spare_capacity(chunk)).map(drop)
 }
 
 /// Standard input being written.

@@ -136,7 +136,13 @@ impl Channel {
 }
 
 fn receive_packet(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut packet = vec![0u8; INLINE_BYTES];
+    // Its size first: a page of room that is not needed costs more than the question.
+    let ask = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+    let length = match rustix::net::recv(socket, &mut [0u8; 0], ask) {
+        Err(Errno::CONNRESET) => return Ok((Vec::new(), Vec::new())),
+        asked => asked?.1,
+    };
+    let mut packet = vec![0u8; length.min(INLINE_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;

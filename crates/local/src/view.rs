@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_core::{Error, ErrorKind, Result, SandboxSpec};
 
 use crate::SCHEME;
 use crate::config::{LocalConfig, Shell};
-use crate::wire::ViewEntry;
+use crate::wire::{COPY_BYTES, ViewEntry};
 
 /// The user's name inside.
 pub(crate) const USER: &str = "sandbox";
@@ -46,9 +47,6 @@ const ETC: [&str; 13] = [
 
 /// Small files of `/etc` that are copied: cheaper than a mount.
 const ETC_COPIES: [&str; 3] = ["protocols", "services", "ssl/openssl.cnf"];
-
-/// More than this is not copied.
-const COPY_BYTES: u64 = 64 << 10;
 
 /// Device nodes (S50).
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -244,11 +242,14 @@ impl View {
             self.bind(&Path::new("/etc").join(name));
         }
         for name in ETC_COPIES {
-            let path = Path::new("/etc").join(name);
-            let small =
-                fs::metadata(&path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= COPY_BYTES);
-            if let (true, Ok(content)) = (small, fs::read(&path)) {
-                self.file(&format!("etc/{name}"), content);
+            let source = Path::new("/etc").join(name);
+            // What is not everybody's to read is not the sandbox's either.
+            if fs::metadata(&source).is_ok_and(|metadata| {
+                metadata.is_file() && metadata.len() <= COPY_BYTES && metadata.mode() & 0o004 != 0
+            }) {
+                let path = format!("etc/{name}");
+                self.parents(&path);
+                self.entries.push(ViewEntry::Copy(path.into_bytes(), source.into_os_string().into_vec()));
             }
         }
         self.symlink("etc/os-release", b"../usr/lib/os-release".to_vec());

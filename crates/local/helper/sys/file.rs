@@ -46,6 +46,8 @@ pub(crate) struct Metadata {
     pub(crate) uid: u32,
     /// The device it lies on, and its number there.
     pub(crate) identity: (u64, u64),
+    /// When it was last changed, in seconds and nanoseconds.
+    pub(crate) changed: (i64, i64),
 }
 
 impl Metadata {
@@ -75,6 +77,7 @@ fn metadata_at(directory: Option<BorrowedFd<'_>>, name: &CStr, flags: libc::c_in
         size: stat.st_size as u64,
         uid: stat.st_uid,
         identity: (stat.st_dev, stat.st_ino),
+        changed: (stat.st_ctime, stat.st_ctime_nsec),
     })
 }
 
@@ -260,6 +263,21 @@ pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) ->
     let (from, to, here) = (from.as_raw_fd(), to.as_raw_fd(), ptr::null::<u64>());
     // SAFETY: null offsets mean the descriptors' own positions.
     again(|| unsafe { call!(libc::SYS_splice, from, here, to, here, length, libc::SPLICE_F_MOVE) })
+}
+
+/// Copies what a file has, at most this many bytes, without passing through this process; returns how many.
+pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, most: u64) -> Result<u64> {
+    let (from, to, here) = (from.as_raw_fd(), to.as_raw_fd(), ptr::null::<u64>());
+    let mut copied = 0;
+    while copied < most {
+        let rest = most - copied;
+        // SAFETY: a null offset means the descriptor's own position.
+        match again(|| unsafe { call!(libc::SYS_sendfile, to, from, here, rest) })? {
+            0 => break,
+            length => copied += length as u64,
+        }
+    }
+    Ok(copied)
 }
 
 /// Calls again as long as a signal interrupted the call.

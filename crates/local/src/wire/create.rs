@@ -62,6 +62,8 @@ pub(crate) enum ViewEntry {
     Directory(Vec<u8>),
     /// A file of the root itself with this content.
     File(Vec<u8>, Vec<u8>),
+    /// The content of a host file, as it is when the root is made: path, source.
+    Copy(Vec<u8>, Vec<u8>),
     /// A symbolic link: path, target.
     Symlink(Vec<u8>, Vec<u8>),
     /// A host file or directory, read-only: path, source.
@@ -197,6 +199,7 @@ impl ViewEntry {
             Self::Symlink(path, target) => put_two(writer, 2, path, target),
             Self::Bind(path, source) => put_two(writer, 3, path, source),
             Self::Device(path, source) => put_two(writer, 4, path, source),
+            Self::Copy(path, source) => put_two(writer, 6, path, source),
             Self::Writable(path, mode) => {
                 writer.u8(5);
                 writer.bytes(path);
@@ -215,6 +218,7 @@ impl ViewEntry {
             3 => Self::Bind(path, reader.bytes()?),
             4 => Self::Device(path, reader.bytes()?),
             5 => Self::Writable(path, reader.u32()?),
+            6 => Self::Copy(path, reader.bytes()?),
             _ => return Err(Malformed),
         })
     }

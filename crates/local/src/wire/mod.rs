@@ -32,6 +32,9 @@ pub(crate) const IN_FILE: u8 = VERSION << 1 | 1;
 /// The most bytes of a message sent inline.
 pub(crate) const INLINE_BYTES: usize = 48 << 10;
 
+/// A host file that is longer is not copied into a root.
+pub(crate) const COPY_BYTES: u64 = 64 << 10;
+
 /// The most bytes of any message.
 pub(crate) const MESSAGE_BYTES: usize = 8 << 20;
 

@@ -13,6 +13,7 @@ fn create() -> LauncherRequest {
         view: vec![
             ViewEntry::Directory(b"a".to_vec()),
             ViewEntry::File(b"a/f".to_vec(), b"content".to_vec()),
+            ViewEntry::Copy(b"c".to_vec(), b"/etc/services".to_vec()),
             ViewEntry::Symlink(b"l".to_vec(), b"a/f".to_vec()),
             ViewEntry::Bind(b"usr".to_vec(), b"/usr".to_vec()),
             ViewEntry::Device(b"dev/null".to_vec(), b"/dev/null".to_vec()),

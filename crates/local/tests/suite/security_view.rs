@@ -9,7 +9,7 @@ use ringfence_local::{LocalBackend, LocalConfig};
 use super::security_support::{
     Machinery, SHOWN, directory_to_show, has_python, inside, is_root, lines, outside, showing, skipped,
 };
-use super::support::{Box, Said, has_program, program, shell};
+use super::support::{Box, Said, has_program, is_alone_below, own_mounts, program, shell};
 
 #[tokio::test]
 async fn s_01_no_running_program_can_be_overwritten() {
@@ -503,27 +503,14 @@ async fn a_host_path_that_is_given_to_something_else_is_shown_as_it_is_now() {
     }
 }
 
-/// Tells a process of the next test that it is in namespaces of its own.
-const APART: &str = "RINGFENCE_TEST_APART";
-
 #[test]
 fn a_template_that_could_not_be_made_is_made_once_there_is_room() {
     const TEST: &str = "a_template_that_could_not_be_made_is_made_once_there_is_room";
-    if std::env::var_os(APART).is_some() {
-        return tokio::runtime::Runtime::new().unwrap().block_on(run_out_of_namespaces());
+    // Also root's: the limit that is lowered is the one of a user namespace of its own.
+    let apart = ["unshare", "--user", "--map-root-user", "--mount"];
+    if has_program(TEST, "unshare") && is_alone_below(&apart, &format!("suite::security_view::{TEST}")) {
+        tokio::runtime::Runtime::new().unwrap().block_on(run_out_of_namespaces());
     }
-    if !has_program(TEST, "unshare") {
-        return;
-    }
-    let output = std::process::Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("suite::security_view::{TEST}")])
-        .env(APART, "1")
-        .output()
-        .unwrap();
-    let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{said}{told}");
 }
 
 async fn run_out_of_namespaces() {
@@ -552,4 +539,53 @@ async fn run_out_of_namespaces() {
     let distinct: std::collections::BTreeSet<&String> = roots.iter().collect();
     assert!((3..=10).contains(&distinct.len()), "the last ones have one root: {roots:?}");
     assert_eq!(roots[11], roots[12], "{roots:?}");
+}
+
+#[test]
+fn what_is_copied_of_the_host_is_as_it_is_now() {
+    const TEST: &str = "what_is_copied_of_the_host_is_as_it_is_now";
+    let copied = std::path::Path::new("/etc/services");
+    let can_mount = || {
+        Command::new(own_mounts()[0])
+            .args(&own_mounts()[1..])
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if !copied.exists() || !can_mount() {
+        return skipped(TEST, "/etc/services, and a mount namespace to change it in");
+    }
+    if !is_alone_below(own_mounts(), &format!("suite::security_view::{TEST}")) {
+        return;
+    }
+    let prepare =
+        "mount -t tmpfs none /mnt && touch /mnt/services && mount --bind /mnt/services /etc/services";
+    assert!(Command::new("sh").args(["-c", prepare]).status().unwrap().success());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let backend = LocalBackend::new(LocalConfig::default());
+        for round in 0..6 {
+            // In the same file, as an editor may do it: only its time tells.
+            if round % 2 == 0 {
+                std::fs::write(copied, format!("round {round}\n")).unwrap();
+            }
+            let id = backend.create(&SandboxSpec::new()).await.unwrap().id;
+            let said = backend.run_command(&id, shell("cat /etc/services", 20.0)).await.unwrap();
+            assert_eq!(
+                String::from_utf8_lossy(&said.stdout.bytes),
+                format!("round {}\n", round / 2 * 2),
+                "{round}"
+            );
+        }
+        // More than is copied, and what only its owner may read, is not there.
+        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        for (size, bits, is_there) in [(65536, 0o644, true), (65537, 0o644, false), (10, 0o640, false)] {
+            std::fs::write(copied, vec![b'x'; size]).unwrap();
+            std::fs::set_permissions(copied, mode(bits)).unwrap();
+            let id = backend.create(&SandboxSpec::new()).await.unwrap().id;
+            let command = "if [ -e /etc/services ]; then wc -c < /etc/services; else echo nothing; fi";
+            let said = backend.run_command(&id, shell(command, 20.0)).await.unwrap();
+            let expected = if is_there { format!("{size}\n") } else { "nothing\n".to_owned() };
+            assert_eq!(String::from_utf8_lossy(&said.stdout.bytes), expected, "{size} {bits:o}");
+        }
+    });
 }

@@ -344,13 +344,29 @@ pub(crate) fn skip(test: &str, missing: &str) {
 /// Runs a test in a process of its own, whose children and control groups are only its own; returns whether this is that
 /// process.
 pub(crate) fn is_alone(test: &str) -> bool {
+    is_alone_below(&["env"], test)
+}
+
+/// The ways into a mount namespace in which a test may mount: root's own, and a user's with the rights of root over it.
+pub(crate) fn own_mounts() -> &'static [&'static str] {
+    if is_root() {
+        &["unshare", "--mount", "--propagation", "private"]
+    } else {
+        &["unshare", "--user", "--map-root-user", "--mount"]
+    }
+}
+
+/// The same, with that process started by a program that changes what surrounds it.
+pub(crate) fn is_alone_below(surroundings: &[&str], test: &str) -> bool {
     const ALONE: &str = "RINGFENCE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
     let program = std::env::current_exe().unwrap();
+    let [before, arguments @ ..] = surroundings else { panic!("a program") };
+    let mut command = std::process::Command::new(before);
     let output =
-        std::process::Command::new(program).args(["--exact", test]).env(ALONE, "1").output().unwrap();
+        command.args(arguments).arg(program).args(["--exact", test]).env(ALONE, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{said}");
     false
