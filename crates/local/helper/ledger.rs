@@ -4,7 +4,7 @@ use crate::wire::CommandEnd;
 use crate::wire::codec::{Malformed, Message, Read, Reader, Writer};
 
 /// Bytes of the ledger: phase, end, two times, and two numbers and a flag for each stream.
-pub(crate) const LEDGER_BYTES: usize = 1 + 5 + 2 * 8 + 2 * (2 * 8 + 1);
+pub(crate) const LEDGER_BYTES: usize = 1 + 5 + 2 * 8 + 2 * (2 * 8 + 1) + 1;
 
 /// How far a command has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     pub(crate) started_millis: u64,
     pub(crate) ended_millis: u64,
     pub(crate) tracks: [Track; 2],
+    /// Whether somebody wanted it killed: then no limit is the reason. Written down, since its shim may go with it.
+    pub(crate) told_to_end: bool,
 }
 
 impl Message for Ledger {
@@ -50,6 +52,7 @@ impl Message for Ledger {
             writer.u64(track.from);
             writer.u8(u8::from(track.closed));
         }
+        writer.u8(u8::from(self.told_to_end));
     }
 
     fn get(reader: &mut Reader<'_>) -> Read<Self> {
@@ -62,6 +65,7 @@ impl Message for Ledger {
         let (end, started_millis, ended_millis) = (CommandEnd::get(reader)?, reader.u64()?, reader.u64()?);
         let mut track =
             || Ok(Track { written: reader.u64()?, from: reader.u64()?, closed: reader.u8()? != 0 });
-        Ok(Self { phase, end, started_millis, ended_millis, tracks: [track()?, track()?] })
+        let tracks = [track()?, track()?];
+        Ok(Self { phase, end, started_millis, ended_millis, tracks, told_to_end: reader.u8()? != 0 })
     }
 }

@@ -22,8 +22,6 @@ pub(crate) struct Record {
     keep: u64,
     ledger: Ledger,
     limits: Struck,
-    /// Whether somebody wanted it killed: then no limit is the reason.
-    told_to_end: bool,
 }
 
 impl Record {
@@ -38,8 +36,9 @@ impl Record {
             started_millis: now,
             ended_millis: 0,
             tracks: [Track::default(); 2],
+            told_to_end: false,
         };
-        let record = Self { file, keep, ledger, limits, told_to_end: false };
+        let record = Self { file, keep, ledger, limits };
         record.save()?;
         Ok(record)
     }
@@ -51,7 +50,7 @@ impl Record {
 
     /// Somebody wants it killed.
     pub(crate) fn is_told_to_end(&mut self) {
-        self.told_to_end = true;
+        self.change(|ledger| ledger.told_to_end = true);
     }
 
     /// As the shim left it.
@@ -97,7 +96,7 @@ impl Record {
 
     /// It has ended, and what it left in the background writes for nobody: the end of a stream is a promise.
     pub(crate) fn ends(&mut self, end: CommandEnd, now: u64) {
-        let end = if self.told_to_end { end } else { self.limits.explain(end) };
+        let end = if self.ledger.told_to_end { end } else { self.limits.explain(end) };
         self.change(|ledger| {
             *ledger = Ledger { phase: Phase::Ended, end, ended_millis: now, ..*ledger };
             ledger.tracks.iter_mut().for_each(|track| track.closed = true);
