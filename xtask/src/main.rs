@@ -6,6 +6,7 @@
 mod chaos;
 mod clients;
 mod deps;
+mod dist;
 mod engines;
 mod environments;
 mod fuzz;
@@ -38,6 +39,7 @@ Usage: cargo xtask TASK
                    them; about twenty minutes for each
   test --engines   inside containers of a Docker daemon started for it: works, or refuses and says what to change
   test --agents    Claude Code, Codex and opencode with `ringfence mcp` and a scripted model: 1.2 GB of packages, a minute
+  dist             the program linked statically: one file for any distribution, which starts faster
   deps             the import arrows, the home of `unsafe`, and who reads the environment
   fuzz [TARGET…] [--minutes N]
                    the parsers of what comes from a sandbox, a socket or a file, given what a fuzzing engine comes up with: N minutes
@@ -71,6 +73,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test", "--agents"] => clients::agents(),
         ["test", "--machines", wanted @ ..] => machines::run(wanted),
         ["test", "--engines"] => engines::run(),
+        ["dist"] => dist::dist(),
         ["deps"] => deps::check().map(|summary| report::say(&summary)),
         ["fuzz", options @ ..] => fuzz::run(options),
         ["bench", options @ ..] => tables::bench(options),

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::dist;
 use crate::metadata::Metadata;
 use crate::report;
 use crate::stage::{Stages, cargo_command};
@@ -30,9 +31,10 @@ pub(crate) fn bench(options: &[&str]) -> Result<()> {
         let mut build = cargo_command(&["build", "--release", "--package", package]);
         stages.command(name, &mut build, |_| String::new())?;
     }
+    let linked_statically = dist::build(&stages, &metadata)?;
     let release = metadata.target_directory.join("release");
     let mut measure = Command::new(release.join("ringfence-bench"));
-    measure.arg(release.join("ringfence"));
+    measure.arg(release.join("ringfence")).arg("--static").arg(linked_statically);
     if write {
         measure.arg("--pictures").arg(metadata.workspace_root.join(PICTURES));
     } else {

@@ -20,6 +20,8 @@ use crate::table::Row;
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) binary: PathBuf,
+    /// The same program without a dynamic loader, where it was built.
+    pub(crate) linked_statically: Option<PathBuf>,
     pub(crate) peers: Peers,
     /// A tenth of the work: a look while working.
     quick: bool,
@@ -57,11 +59,11 @@ impl Calls {
 }
 
 impl Bench {
-    pub(crate) fn new(binary: PathBuf, quick: bool) -> Result<Self> {
+    pub(crate) fn new(binary: PathBuf, linked_statically: Option<PathBuf>, quick: bool) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let backend =
             Registry::new(BackendSettings::default()).open("local").context("open the local backend")?;
-        Ok(Self { binary, peers: Peers::find()?, quick, runtime, backend })
+        Ok(Self { binary, linked_statically, peers: Peers::find()?, quick, runtime, backend })
     }
 
     /// How often something is done, `full` times in a run that is kept.

@@ -23,7 +23,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench::Bench;
 
-const USAGE: &str = "usage: ringfence-bench BINARY [--quick] [--only CASES] [--pictures FOLDER]";
+const USAGE: &str =
+    "usage: ringfence-bench BINARY [--static BINARY] [--quick] [--only CASES] [--pictures FOLDER]";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,18 +40,20 @@ fn main() -> Result<()> {
 fn measure(binary: PathBuf, options: &[&str]) -> Result<()> {
     let mut quick = false;
     let mut only = None;
+    let mut linked_statically = None;
     let mut folder = None;
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match *option {
             "--quick" => quick = true,
             "--only" => only = Some(*options.next().context(USAGE)?),
+            "--static" => linked_statically = Some(PathBuf::from(options.next().context(USAGE)?)),
             "--pictures" => folder = Some(PathBuf::from(options.next().context(USAGE)?)),
             _ => bail!(USAGE),
         }
     }
     let load = facts::load();
-    let bench = Bench::new(binary, quick)?;
+    let bench = Bench::new(binary, linked_statically, quick)?;
     let measured = cases::all(&bench, only)?;
     let mut pictures = Vec::new();
     if let Some(folder) = folder {

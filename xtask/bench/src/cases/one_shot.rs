@@ -1,6 +1,7 @@
 //! One command in a sandbox of its own, from the start of the program to its end.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -40,9 +41,9 @@ pub(super) fn cold(bench: &Bench) -> Result<Table> {
 
 /// The cases; `prepare` is called before each run and is not part of the time.
 fn rounds<'a>(bench: &'a Bench, prepare: impl Fn() -> Result<()> + Copy + 'a) -> Result<Rounds<'a>> {
-    let binary = bench.binary.to_string_lossy().into_owned();
-    let words = |rest: &[&str]| -> Vec<String> {
-        std::iter::once(binary.clone()).chain(rest.iter().map(|&word| word.to_owned())).collect()
+    let words = |binary: &Path, rest: &[&str]| -> Vec<String> {
+        let rest = rest.iter().map(|&word| word.to_owned());
+        std::iter::once(binary.to_string_lossy().into_owned()).chain(rest).collect()
     };
     let run = move |command: Vec<String>| {
         move || {
@@ -51,11 +52,17 @@ fn rounds<'a>(bench: &'a Bench, prepare: impl Fn() -> Result<()> + Copy + 'a) ->
         }
     };
     let mut rounds = Rounds::default();
-    let mut ours = Row::ours("`ringfence run -- true`").drawn("ringfence");
-    if let Some(bwrap) = bench.peers.peers.iter().position(|peer| peer.name == "bwrap") {
-        ours = ours.target(Target::Times(1.0, bwrap + 1));
+    const RUN: [&str; 3] = ["run", "--", "true"];
+    let mut ours = vec![(Row::ours("`ringfence run -- true`").drawn("ringfence"), &bench.binary)];
+    ours.extend(
+        bench.linked_statically.iter().map(|binary| (Row::ours("the same, linked statically"), binary)),
+    );
+    let bwrap =
+        bench.peers.peers.iter().position(|peer| peer.name == "bwrap").map(|index| index + ours.len());
+    for (row, binary) in ours {
+        let row = bwrap.into_iter().fold(row, |row, bwrap| row.target(Target::Times(1.0, bwrap)));
+        rounds.add(row, run(words(binary, &RUN)));
     }
-    rounds.add(ours, run(words(&["run", "--", "true"])));
     for peer in &bench.peers.peers {
         let row = Row::peer(&format!("`{}`: {}", peer.name, peer.job), 0).drawn(peer.name);
         rounds.add_every(peer.every, row, move || {
@@ -63,7 +70,10 @@ fn rounds<'a>(bench: &'a Bench, prepare: impl Fn() -> Result<()> + Copy + 'a) ->
             peer.once().map(milliseconds)
         });
     }
-    rounds.add(Row::ours("`ringfence --version`: of that, the program itself"), run(words(&["--version"])));
+    rounds.add(
+        Row::ours("`ringfence --version`: of that, the program itself"),
+        run(words(&bench.binary, &["--version"])),
+    );
     rounds.add(
         Row::peer("no sandbox: start `true` and wait for it", 0).drawn("no sandbox"),
         run(vec!["true".to_owned()]),
