@@ -74,7 +74,7 @@ fn a_timeout_or_a_signal_ends_what_is_on_the_terminal_and_not_the_sandbox() {
             let call = place.call([&[command], flags, &[&handle, "--", "sleep", &marker]].concat());
             let session = Session::of(call);
             wait_for_sleeps(&marker, 1);
-            assert!(session.is_raw());
+            session.wait_until_raw();
             session.running.signal(signal);
             assert_eq!(session.end(), Some(status));
             assert_nothing_left(&marker);

@@ -82,8 +82,14 @@ impl Session {
         }
     }
 
-    pub(super) fn is_raw(&self) -> bool {
-        !tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    /// Waits until what is typed is passed on as it is. A command can run a moment before that.
+    #[track_caller]
+    pub(super) fn wait_until_raw(&self) {
+        let started = Instant::now();
+        while tcgetattr(&self.slave).unwrap().local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO) {
+            assert!(started.elapsed() < Duration::from_secs(20), "never raw; on it: {:?}", self.text());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits for the end and asserts that the terminal is as it was.
@@ -107,7 +113,7 @@ fn a_shell_has_a_terminal_of_its_own_and_its_status_is_ours() {
     session.type_line("test -t 0 && test -t 1 && echo tty-$((40 + 2)); stty size");
     session.wait_for("tty-42");
     session.wait_for("30 90");
-    assert!(session.is_raw());
+    session.wait_until_raw();
     session.type_line("echo $TERM-$((1 + 1)); exit 7");
     session.wait_for("xterm-2");
     assert_eq!(session.end(), Some(7));
@@ -154,7 +160,7 @@ fn a_signal_ends_the_shell_and_the_terminal_is_as_before() {
         let mut session = Session::start(&[]);
         session.type_line(&format!("sleep {marker}"));
         wait_for_sleeps(&marker, 1);
-        assert!(session.is_raw());
+        session.wait_until_raw();
         session.running.signal(signal);
         assert_eq!(session.end(), Some(status));
         assert_nothing_left(&marker);

@@ -815,13 +815,12 @@ async fn p_114_a_background_command_that_meets_the_process_limit_says_so() {
         return skip(TEST, "control groups");
     }
     let limits = || Limits { pids: Some(Pids::new(16).unwrap()), ..Limits::default() };
-    let sandbox = Box::limited(limits()).await;
-    let storm = sandbox.start("for i in $(seq 40); do sleep 1000 & done 2>/dev/null; exit 5").await;
-    let ending = sandbox.ending(storm).await;
-    // bash gives up where it cannot fork, and says so by its status.
+    const STORM: &str = "for i in $(seq 40); do sleep 1000 & done 2>/dev/null; exit 5";
+    let (sandbox, foreground) = (Box::limited(limits()).await, Box::limited(limits()).await);
+    let storm = sandbox.start(STORM).await;
+    // bash tries for a quarter of a minute, gives up where it cannot fork, and says so by its status.
+    let (ending, said) = tokio::join!(sandbox.ending(storm), foreground.run(STORM));
     assert!([Ending::PidsExceeded, Ending::Exited(5)].contains(&ending), "{ending:?}");
-    let foreground = Box::limited(limits()).await;
-    let said = foreground.run("for i in $(seq 40); do sleep 1000 & done 2>/dev/null; exit 5").await;
     assert_eq!(said.ending, ending, "the same as for one that is waited for");
     sandbox.signal(storm, None).await.unwrap();
     let own = sandbox.start("exit 254").await;
