@@ -321,3 +321,31 @@ fn s_40_a_signal_leaves_neither_half_a_file_nor_a_temporary_one() {
         assert!(started.elapsed().as_secs() < 30, "{out:?}");
     }
 }
+
+#[test]
+fn what_others_read_or_write_through_is_not_replaced_by_a_copy() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::os::unix::fs::FileTypeExt;
+    let desk = Desk::new();
+    let fifo = desk.path("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    fs::create_dir(desk.path("t")).unwrap();
+    fs::write(desk.path("t/fifo"), "one").unwrap();
+    desk.copied(&desk.path("t"), &desk.inside(""));
+    let why = "a device, a FIFO or a socket is in its place, and stays";
+    let done = desk.cp(&[&desk.inside("t/fifo"), &fifo]).done();
+    assert_eq!((done.status, done.out()), (Some(125), ""), "{done:?}");
+    assert!(
+        done.stderr.contains(why) && done.stderr.contains("\n  try: give another name; `-` copies"),
+        "{done:?}"
+    );
+    // In a tree it is left out, and said.
+    fs::remove_file(desk.path("t/fifo")).unwrap();
+    fs::rename(&fifo, desk.path("t/fifo")).unwrap();
+    let told = format!("ringfence: not copied: {}: {why}\n", desk.path("t/fifo"));
+    desk.cp(&[&desk.inside("t"), &desk.path("")]).done().assert(1, "", &told);
+    assert!(fs::symlink_metadata(desk.path("t/fifo")).unwrap().file_type().is_fifo());
+    let names: Vec<_> =
+        fs::read_dir(desk.path("t")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["fifo"], "nothing half made is left");
+}

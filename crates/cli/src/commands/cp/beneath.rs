@@ -110,6 +110,13 @@ fn open(directory: BorrowedFd<'_>, path: &TreePath, flags: OFlags) -> io::Result
     Ok(at)
 }
 
+const STAYS: &str = "a device, a FIFO or a socket is in its place, and stays";
+
+/// Whether what is in the place is nothing that a copy may take away.
+pub(super) fn stays(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AlreadyExists && error.raw_os_error().is_none()
+}
+
 /// Something that has no place yet; dropped, it is removed.
 #[derive(Debug)]
 pub(super) struct Temporary<'a> {
@@ -138,8 +145,13 @@ impl Temporary<'_> {
         Ok(())
     }
 
-    /// Gives it its name. What is there and is no directory, also a link, is replaced and not followed.
+    /// Gives it its name. A file or a link that is there is replaced and not followed; what others read or write through, such as
+    /// `/dev/null`, stays: [`stays`] tells that error.
     pub(super) fn place(mut self, name: &[u8]) -> io::Result<()> {
+        match self.directory.kind(name) {
+            Ok(FileType::RegularFile | FileType::Symlink | FileType::Directory) | Err(_) => {}
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, STAYS)),
+        }
         let directory = &self.directory.0;
         rustix::fs::renameat(directory, self.name.as_str(), directory, OsStr::from_bytes(name))?;
         self.name.clear();

@@ -12,7 +12,7 @@ use ringfence::{Error, ErrorKind, Result, SkipReason, TreePath, TreeSink};
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::beneath::Beneath;
+use super::beneath::{Beneath, stays};
 use super::links::leads_out;
 use super::skips::Skips;
 
@@ -96,8 +96,10 @@ impl<'a> OntoHost<'a> {
         if path.is_root() {
             // Then there is nothing that was copied.
             let errno = Errno::from_io_error(&error);
+            let stays = stays(&error);
             let failed = self.failed(path, error);
             return Err(match errno {
+                _ if stays => failed.hint("give another name; `-` copies to standard output, which may be redirected there"),
                 Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NOTEMPTY | Errno::EXIST) => failed.hint(
                     "give another name, or remove what is there: a directory does not take the place of a file, nor a file that of a directory",
                 ),
@@ -112,6 +114,7 @@ impl<'a> OntoHost<'a> {
             Some(Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ) => {
                 error.to_string()
             }
+            _ if stays(&error) => error.to_string(),
             _ => return Err(self.failed(path, error)),
         };
         let shown = self.shown(path);
