@@ -82,10 +82,11 @@ pub(crate) fn run(link: OwnedFd, creator: OwnedFd, place: Place) -> i32 {
         let clients = agent.clients.iter().map(|client| Some(client.socket.as_fd()));
         let mut watch: Vec<socket::Poll<'_>> =
             first.into_iter().chain(clients).map(socket::Poll::new).collect();
-        if socket::poll(&mut watch, None).is_err() {
+        if socket::poll(&mut watch, agent.crew.patience()).is_err() {
             return 1;
         }
         let ready: Vec<bool> = watch.iter().map(|entry| entry.ready).collect();
+        agent.crew.end_strays();
         if ready[0] && !agent.hear_launcher(link.as_fd()) {
             return 0;
         }

@@ -12,6 +12,9 @@ use crate::sys::{Errno, process, socket};
 use crate::wire::{KILL_MILLIS, Reply};
 use crate::{transport, tree};
 
+/// How long after a look for processes that lost their shim the next one is: what they have started comes here one by one.
+const STRAYS_MILLIS: u64 = 20;
+
 /// What a process of ours is there for.
 #[derive(Debug)]
 pub(crate) enum Duty {
@@ -32,6 +35,8 @@ struct Worker {
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     workers: BTreeMap<libc::pid_t, Worker>,
+    /// Whether there may be processes that lost their shim: until a look has found none.
+    strays: bool,
     /// The background commands, also those whose shim has gone.
     pub(crate) commands: Commands,
 }
@@ -49,7 +54,7 @@ impl Crew {
 
     /// Whether what any of them does is of use to anybody: an answer that is waited for, or a background command that runs.
     pub(crate) fn is_needed(&mut self) -> bool {
-        let Self { workers, commands } = self;
+        let Self { workers, commands, .. } = self;
         let mut watch: Vec<socket::Poll<'_>> = Vec::new();
         for worker in workers.values() {
             match &worker.duty {
@@ -63,8 +68,8 @@ impl Crew {
             && (socket::poll(&mut watch, Some(0)).is_err() || watch.iter().any(|entry| !entry.ready))
     }
 
-    /// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which
-    /// only a command can have killed. It is ended, whatever it is: nobody else would ever end it.
+    /// Reaps what ended. Every process of a command is a descendant of its shim; one that arrives here lost its shim, which a
+    /// command has killed, or which could not end them. It is ended, whatever it is: nobody else would ever end it.
     pub(crate) fn reap(&mut self, place: &Place) {
         // A shim that a command stopped would keep no time any more.
         while let Some(pid) = process::stopped() {
@@ -73,24 +78,44 @@ impl Crew {
                 drop(process::kill(pid, libc::SIGKILL));
             }
         }
-        let mut orphans = false;
+        let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = process::reap() {
             let worker = self.workers.remove(&pid);
-            orphans |= worker.is_none() || matches!(status, Status::Signalled(_));
-            if let Some(Worker { duty, mark }) = worker {
-                place.ended(mark);
-                if let Duty::Background(number) = duty {
-                    self.commands.lose_shim(number);
-                }
+            // One that ended by itself may have had children, and they are here now.
+            self.strays |= worker.is_none() || status != Status::Exited(tree::GONE);
+            ended.extend(worker);
+        }
+        // First: who is told that a command has ended is told the truth.
+        self.end_strays();
+        for Worker { duty, mark } in ended {
+            place.ended(mark);
+            if let Duty::Background(number) = duty {
+                self.commands.lose_shim(number);
             }
         }
-        if orphans {
-            for pid in tree::children_of(process::getpid()) {
-                if !self.workers.contains_key(&pid) {
-                    // ESRCH cannot be: an unreaped child keeps its number.
-                    drop(process::kill(pid, libc::SIGKILL));
-                }
-            }
+    }
+
+    /// When [`end_strays`](Self::end_strays) wants to be called again at the latest, in milliseconds.
+    pub(crate) fn patience(&self) -> Option<u64> {
+        self.strays.then_some(STRAYS_MILLIS)
+    }
+
+    /// Ends the children of this process that are none of ours. Their own children become ours when they end, so it is done again until
+    /// a look finds none.
+    pub(crate) fn end_strays(&mut self) {
+        if !self.strays {
+            return;
+        }
+        if self.workers.is_empty() {
+            // All that lives is one: one signal to everything is exact, needs nothing, and spares the first of the namespace.
+            drop(process::kill(-1, libc::SIGKILL));
+        }
+        let (children, all) = tree::living_children();
+        self.strays = !all;
+        for pid in children.into_iter().filter(|pid| !self.workers.contains_key(pid)) {
+            self.strays = true;
+            // ESRCH cannot be: an unreaped child keeps its number.
+            drop(process::kill(pid, libc::SIGKILL));
         }
     }
 

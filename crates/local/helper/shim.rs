@@ -30,7 +30,7 @@ struct Streams {
     error: OwnedFd,
 }
 
-/// Runs one command for a caller who waits for it. Ends the process.
+/// Runs one command for a caller who waits for it. Ends the process, and [says](tree::leave) whether anything of the command is left.
 pub(crate) fn run(request: &RunRequest, channel: BorrowedFd<'_>, fds: Vec<OwnedFd>, job: Job<'_>) -> ! {
     let started = process::become_subreaper()
         .and_then(|()| process::signal_fd())
@@ -54,10 +54,10 @@ pub(crate) fn run(request: &RunRequest, channel: BorrowedFd<'_>, fds: Vec<OwnedF
             drop(transport::reply(channel, &Reply::NotStarted(step, errno.0), &[]));
         }
     }
-    process::exit(0)
+    tree::leave()
 }
 
-/// Starts a command in the background, says so, and answers whoever asks about it. Ends the process.
+/// Starts a command in the background, says so, and answers whoever asks about it. Ends the process, as [`run`] does.
 pub(crate) fn start(request: &StartRequest, channel: OwnedFd, seat: Seat, job: Job<'_>) -> ! {
     let number = seat.number;
     let started = process::become_subreaper()
@@ -85,7 +85,7 @@ pub(crate) fn start(request: &StartRequest, channel: OwnedFd, seat: Seat, job: J
             drop(transport::reply_now(channel.as_fd(), &Reply::NotStarted(step, errno.0), &[]));
         }
     }
-    process::exit(0)
+    tree::leave()
 }
 
 struct Command {
@@ -220,8 +220,8 @@ trait Audience {
     /// The command has ended.
     fn ended(&mut self, end: CommandEnd);
 
-    /// Its descendants do not end. Returns when to try again, if at all.
-    fn unstoppable(&mut self, now: u64) -> Option<u64>;
+    /// Its time is over and its descendants do not end.
+    fn unstoppable(&mut self);
 
     /// What [`Heard::Kill`] came to: whether all are gone.
     fn killed(&mut self, gone: bool);
@@ -265,14 +265,14 @@ impl<'a, A: Audience> Shim<'a, A> {
         Self { audience, main, ended: None, stage: Stage::Running(deadline), noted: (job.place, job.mark) }
     }
 
-    /// One loop owns the command: its end, its audience and the clock are events of it.
+    /// One loop owns the command: its end, its audience and the clock are events of it. Returns when no descendant is left, or when those
+    /// that are have to end and this process cannot end them.
     fn supervise(mut self, signals: BorrowedFd<'_>) {
         loop {
             let mut watch = vec![Poll::new(Some(signals))];
             self.audience.watch(&mut watch);
             if socket::poll(&mut watch, self.wait_millis()).is_err() {
-                // Not to be; and a command whose time nobody keeps must not go on.
-                tree::kill_all();
+                // A command whose time nobody keeps must not go on.
                 return;
             }
             let ready: Vec<bool> = watch.iter().map(|entry| entry.ready).collect();
@@ -280,13 +280,12 @@ impl<'a, A: Audience> Shim<'a, A> {
                 agent::take_signals(signals);
             }
             let main = self.ended.is_none().then_some(self.main);
-            match self.audience.hear(&ready[1..], main) {
-                Heard::Nothing => {}
+            let goes_on = match self.audience.hear(&ready[1..], main) {
+                Heard::Nothing => true,
                 Heard::HungUp => self.cancel(),
                 Heard::Kill => self.kill(),
-            }
-            self.keep_time();
-            if !self.reap() {
+            };
+            if !goes_on || !self.keep_time() || !self.reap() {
                 return;
             }
         }
@@ -302,21 +301,22 @@ impl<'a, A: Audience> Shim<'a, A> {
         Some(until.saturating_sub(process::now_millis()))
     }
 
-    fn keep_time(&mut self) {
+    /// False when what has to end does not.
+    fn keep_time(&mut self) -> bool {
         let now = process::now_millis();
         match self.stage {
             Stage::Running(Some(deadline)) if now >= deadline => {
                 self.stage = Stage::Ending(now + GRACE_MILLIS);
                 self.audience.times_out();
                 tree::ask_all(now + GRACE_MILLIS);
+                true
             }
             Stage::Ending(deadline) if now >= deadline && !tree::kill_all() => {
-                match self.audience.unstoppable(process::now_millis()) {
-                    Some(again) => self.stage = Stage::Ending(again),
-                    None => self.reported(),
-                }
+                self.audience.unstoppable();
+                self.reported();
+                false
             }
-            _ => {}
+            _ => true,
         }
     }
 
@@ -352,15 +352,17 @@ impl<'a, A: Audience> Shim<'a, A> {
         self.noted.0.answered(self.noted.1);
     }
 
-    fn cancel(&mut self) {
-        if self.stage != Stage::Reported {
-            self.reported();
-            // What survives this many rounds is ended with the sandbox.
-            tree::kill_all();
+    /// False when what has to end does not.
+    fn cancel(&mut self) -> bool {
+        if self.stage == Stage::Reported {
+            return true;
         }
+        self.reported();
+        tree::kill_all()
     }
 
-    fn kill(&mut self) {
+    /// False when what has to end does not.
+    fn kill(&mut self) -> bool {
         // Whatever has ended by itself is known before.
         let gone = !self.reap() || tree::kill_all();
         match self.stage {
@@ -370,5 +372,6 @@ impl<'a, A: Audience> Shim<'a, A> {
             _ => {}
         }
         self.audience.killed(gone);
+        gone
     }
 }

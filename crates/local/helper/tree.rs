@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::stat::Stat;
-use crate::sys::{Errno, file, process};
+use crate::sys::{Errno, Result, file, process};
 use crate::wire::KILL_MILLIS;
 
 /// More than `/proc/PID/stat` ever has, and than `/proc/PID/status` has before what is looked for.
@@ -30,10 +30,22 @@ struct Process {
 impl Process {
     /// What `/proc/PID/stat` says.
     fn look(pid: libc::pid_t) -> Option<Self> {
-        let file = file::open(None, format!("/proc/{pid}/stat").as_bytes(), libc::O_RDONLY, 0).ok()?;
-        let stat = file::read_whole(file.as_fd(), STAT_BYTES).ok()?;
-        let Stat { state, parent, start } = Stat::parse(&stat)?;
-        Some(Self { pid, parent, state, start })
+        Self::try_look(pid).ok().flatten()
+    }
+
+    /// As [`look`](Self::look), and tells a process that is gone (`None`) from one that could not be looked at.
+    fn try_look(pid: libc::pid_t) -> Result<Option<Self>> {
+        let read = file::open(None, format!("/proc/{pid}/stat").as_bytes(), libc::O_RDONLY, 0)
+            .and_then(|file| file::read_whole(file.as_fd(), STAT_BYTES));
+        match read {
+            // ENOENT when it is opened, ESRCH when it ends before it is read.
+            Err(Errno(libc::ENOENT | libc::ESRCH)) => Ok(None),
+            Err(errno) => Err(errno),
+            Ok(stat) => {
+                let Stat { state, parent, start } = Stat::parse(&stat).ok_or(Errno(libc::EBADMSG))?;
+                Ok(Some(Self { pid, parent, state, start }))
+            }
+        }
     }
 
     /// Signals exactly this process: what has its number when the descriptor is opened is looked at again, and the
@@ -72,9 +84,33 @@ pub(crate) fn all_others() -> Vec<(libc::pid_t, libc::pid_t)> {
         .collect()
 }
 
-/// The children of a process.
-pub(crate) fn children_of(parent: libc::pid_t) -> Vec<libc::pid_t> {
-    processes().filter(|process| process.parent == parent).map(|process| process.pid).collect()
+/// The children of this process that have not ended, and whether those are all: without descriptors or memory some are not seen.
+pub(crate) fn living_children() -> (Vec<libc::pid_t>, bool) {
+    let own = process::getpid();
+    let Ok(numbers) = numbers() else { return (Vec::new(), false) };
+    let (mut children, mut all) = (Vec::new(), true);
+    for look in numbers.into_iter().map(Process::try_look) {
+        all &= look.is_ok();
+        let child = look.ok().flatten().filter(|found| found.parent == own && !found.is_dying());
+        children.extend(child.map(|child| child.pid));
+    }
+    (children, all)
+}
+
+/// The exit status by which a shim says that it has no descendant left. With any other, and after any signal, the agent ends what is
+/// left of its tree: so no failure of a shim, known or not, leaves one.
+pub(crate) const GONE: i32 = 0;
+
+/// Ends this process, a subreaper, and says whether its tree is [`GONE`]. The kernel is asked, whatever was done before: who adopts
+/// every orphan among its descendants and has no child has no descendant.
+pub(crate) fn leave() -> ! {
+    loop {
+        match process::reap() {
+            Ok(Some(_)) => {}
+            Err(Errno(libc::ECHILD)) => process::exit(GONE),
+            Ok(None) | Err(_) => process::exit(1),
+        }
+    }
 }
 
 /// All descendants of this process; those found until then when the deadline passes. A look at hundreds of processes that
@@ -107,29 +143,37 @@ pub(crate) fn ask_all(deadline: u64) {
 /// How long the agent may take to answer before the walk is tried.
 const ASK_MILLIS: u64 = 50;
 
-/// Ends every descendant and reaps it. False when the tree kept growing faster than it could be stopped, or took too long to
-/// go: the kernel puts gigabytes of memory away after the kill.
+/// Ends every descendant and reaps it. False when the tree kept growing faster than it could be stopped, could not be looked at, or
+/// took too long to go: the kernel puts gigabytes of memory away after the kill. Some of it may be stopped then, so the caller
+/// has to [`leave`] to the agent what is left.
 ///
 /// The agent is asked first. Where it may it ends everything, this process included, and speaks for it.
 pub(crate) fn kill_all() -> bool {
     if process::kill(AGENT, process::END_EVERYTHING).is_ok() {
         drop(crate::sys::socket::poll(&mut [], Some(ASK_MILLIS)));
     }
+    // Without descriptors or memory nothing is found here, now or later.
+    if numbers().is_err() {
+        return false;
+    }
     let deadline = process::now_millis() + KILL_MILLIS;
     loop {
-        let mut stopped = 0;
+        let mut stopped = Vec::new();
         // Stopped processes make no new ones: stop until a look finds nothing new, then end them all.
         loop {
             let found = descendants(deadline);
-            if found.len() <= stopped || process::now_millis() >= deadline {
+            if found.len() <= stopped.len() || process::now_millis() >= deadline {
                 break;
             }
-            stopped = found.len();
-            for process in found {
+            for process in &found {
                 process.signal(libc::SIGSTOP);
             }
+            stopped = found;
         }
-        for process in descendants(deadline) {
+        // After the deadline nothing is found any more, and what was stopped has to end all the same.
+        let found = descendants(deadline);
+        let last = if process::now_millis() >= deadline { stopped } else { Vec::new() };
+        for process in found.into_iter().chain(last) {
             process.signal(libc::SIGKILL);
         }
         if reap_killed(deadline) {
@@ -166,13 +210,17 @@ fn reap_killed(deadline: u64) -> bool {
 
 /// Every process of the sandbox, looked at one by one.
 fn processes() -> impl Iterator<Item = Process> {
+    numbers().unwrap_or_default().into_iter().filter_map(Process::look)
+}
+
+/// The numbers of all processes of the sandbox.
+fn numbers() -> Result<Vec<libc::pid_t>> {
     let mut numbers = Vec::new();
-    if let Ok(directory) = file::open(None, b"/proc", libc::O_RDONLY | libc::O_DIRECTORY, 0) {
-        let mut buffer = vec![0u8; 16 << 10];
-        let mut take = |name: &core::ffi::CStr, _| {
-            numbers.extend(name.to_str().ok().and_then(|name| name.parse::<libc::pid_t>().ok()));
-        };
-        while let Ok(true) = file::read_directory(directory.as_fd(), &mut buffer, &mut take) {}
-    }
-    numbers.into_iter().filter_map(Process::look)
+    let directory = file::open(None, b"/proc", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    let mut buffer = vec![0u8; 16 << 10];
+    let mut take = |name: &core::ffi::CStr, _| {
+        numbers.extend(name.to_str().ok().and_then(|name| name.parse::<libc::pid_t>().ok()));
+    };
+    while file::read_directory(directory.as_fd(), &mut buffer, &mut take)? {}
+    Ok(numbers)
 }

@@ -110,9 +110,8 @@ impl Audience for Caller<'_> {
         });
     }
 
-    fn unstoppable(&mut self, _: u64) -> Option<u64> {
+    fn unstoppable(&mut self) {
         self.tell(&Reply::Unstoppable);
-        None
     }
 
     fn killed(&mut self, _: bool) {}

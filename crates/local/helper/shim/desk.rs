@@ -12,7 +12,7 @@ use crate::sys::fd::OwnedFd;
 use crate::sys::socket::Poll;
 use crate::sys::{Errno, Result, file, process, socket};
 use crate::transport;
-use crate::wire::{CommandAsk, CommandEnd, GRACE_MILLIS, Reply, Stream};
+use crate::wire::{CommandAsk, CommandEnd, Reply, Stream};
 
 /// Who may wait at a time. More are turned away; who does not want to wait is always answered.
 const MAX_WAITING: usize = 64;
@@ -276,9 +276,8 @@ impl Audience for Desk {
         self.serve();
     }
 
-    fn unstoppable(&mut self, now: u64) -> Option<u64> {
-        // It stands in the record as running, and is.
-        Some(now + GRACE_MILLIS)
+    fn unstoppable(&mut self) {
+        // Whoever waits is answered by the agent, which ends what is left.
     }
 
     fn killed(&mut self, gone: bool) {

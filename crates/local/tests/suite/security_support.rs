@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use ringfence_core::{Ending, SandboxSpec};
 use ringfence_local::{LocalBackend, LocalConfig};
 
-use super::support::{Box, Marker, Said, program};
+use super::support::{Box, Marker, Said, parent_of, program};
 
 /// The interpreter that the host and the sandbox's view have in common.
 const PYTHON: &str = "/usr/bin/python3";
@@ -172,12 +172,6 @@ impl Machinery {
         assert_eq!(sandbox.run(&format!("kill {}", said.stdout)).await, Said::ok(""));
         found
     }
-}
-
-fn parent_of(pid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
-    parent.trim().parse().unwrap()
 }
 
 /// Whether the kernel says that it has Landlock, asked from inside.

@@ -151,6 +151,18 @@ impl Box {
         written.map_err(|error| error.kind().clone())
     }
 
+    /// Asserts that soon nothing is inside but agent, shim and the shell that counts. The shim of the command before has said how that
+    /// ended, and goes then.
+    pub(crate) async fn empties(&self) {
+        let deadline = Instant::now() + Duration::from_secs_f64(10.0 * slowness());
+        let count = "set -- /proc/[0-9]*; echo $#";
+        let mut said = self.run(count).await;
+        while said != Said::ok("3\n") && Instant::now() < deadline {
+            said = self.run(count).await;
+        }
+        assert_eq!(said, Said::ok("3\n"));
+    }
+
     pub(crate) async fn destroy(&self) {
         self.backend.destroy(&self.id).await.unwrap();
     }
@@ -237,6 +249,17 @@ impl std::fmt::Display for Marker {
 
 fn processes() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The parent of a process; 0 where it has gone.
+pub(crate) fn parent_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("PPid:\t")?.parse().ok()).unwrap_or_default()
+}
+
+/// The name of a process; empty where it has gone.
+pub(crate) fn name_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 /// The children of a process.
