@@ -9,6 +9,8 @@ use crate::cast::Stage;
 use crate::owner::WAITED_FOR;
 use crate::processes::{self, Id, Part, Tree};
 
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
 /// Whose remains are counted.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
@@ -19,12 +21,32 @@ pub(crate) struct Scene<'a> {
     pub(crate) command_was_hit: bool,
     /// Everybody who may have made control groups.
     pub(crate) owners: &'a BTreeSet<u32>,
-    /// The mounts of this machine before.
-    pub(crate) mounts: &'a str,
+    /// What there was before.
+    pub(crate) before: &'a Before,
+}
+
+/// What this machine had before a round: it is not of that.
+#[derive(Debug)]
+pub(crate) struct Before {
+    mounts: String,
+    /// Owners of a round may have the numbers of those who made these.
+    control_groups: BTreeSet<PathBuf>,
+}
+
+impl Before {
+    /// Looks.
+    pub(crate) fn look() -> Self {
+        Self { mounts: mounts(), control_groups: control_groups(|_, _| true).into_iter().collect() }
+    }
+
+    /// Whether a text names one of its control groups.
+    pub(crate) fn is_named_in(&self, text: &str) -> bool {
+        self.control_groups.iter().any(|group| text.contains(&*group.to_string_lossy()))
+    }
 }
 
 /// The mounts that this process sees.
-pub(crate) fn mounts() -> String {
+fn mounts() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
@@ -68,7 +90,7 @@ impl Scene<'_> {
         left.extend(self.files(&living));
         let now = mounts();
         left.extend(
-            now.lines().filter(|line| !self.mounts.contains(line)).map(|line| format!("mount {line}")),
+            now.lines().filter(|line| !self.before.mounts.contains(line)).map(|line| format!("mount {line}")),
         );
         left
     }
@@ -109,10 +131,15 @@ impl Scene<'_> {
     }
 
     fn control_groups(&self, living: &BTreeMap<String, u32>) -> Vec<String> {
-        let found = control_groups(|owner, name| {
+        self.control_groups_below(Path::new(CONTROL_GROUPS), living)
+    }
+
+    fn control_groups_below(&self, root: &Path, living: &BTreeMap<String, u32>) -> Vec<String> {
+        let found = control_groups_below(root, |owner, name| {
             self.owners.contains(&owner) && !living.keys().any(|id| name.ends_with(&format!("-{id}")))
         });
-        found.into_iter().map(|path| format!("control group {}", path.display())).collect()
+        let new = found.into_iter().filter(|path| !self.before.control_groups.contains(path));
+        new.map(|path| format!("control group {}", path.display())).collect()
     }
 
     fn files(&self, living: &BTreeMap<String, u32>) -> Vec<String> {
@@ -136,7 +163,7 @@ fn network_of(pid: &str) -> Option<PathBuf> {
 
 /// The control groups of sandboxes that `of` takes, by the process in their names and the whole name.
 pub(crate) fn control_groups(of: impl FnMut(u32, &str) -> bool) -> Vec<PathBuf> {
-    control_groups_below(Path::new("/sys/fs/cgroup"), of)
+    control_groups_below(Path::new(CONTROL_GROUPS), of)
 }
 
 fn control_groups_below(root: &Path, mut of: impl FnMut(u32, &str) -> bool) -> Vec<PathBuf> {
@@ -172,7 +199,7 @@ mod tests {
 
     use rustix::process::Signal;
 
-    use super::{Scene, control_groups_below, holder, mounts};
+    use super::{Before, Scene, control_groups_below, holder, mounts};
     use crate::cast::Stage;
     use crate::owner::{Limited, WAITED_FOR};
     use crate::processes::{CHILDREN, Id, id_of, signal, with_argument};
@@ -192,7 +219,7 @@ mod tests {
         stage: Stage,
         spared: BTreeSet<Id>,
         owners: BTreeSet<u32>,
-        mounts: String,
+        before: Before,
     }
 
     impl Empty {
@@ -212,18 +239,22 @@ mod tests {
             };
             fs::create_dir(&stage.temporary).unwrap();
             let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
-            Self { _alone, folder, stage, spared: BTreeSet::new(), owners: BTreeSet::new(), mounts: mounts() }
+            let (spared, owners) = (BTreeSet::new(), BTreeSet::new());
+            Self { _alone, folder, stage, spared, owners, before: Before::look() }
         }
 
-        fn left(&self) -> Vec<String> {
-            let scene = Scene {
+        fn scene(&self) -> Scene<'_> {
+            Scene {
                 stage: &self.stage,
                 spared: &self.spared,
                 command_was_hit: false,
                 owners: &self.owners,
-                mounts: &self.mounts,
-            };
-            scene.left()
+                before: &self.before,
+            }
+        }
+
+        fn left(&self) -> Vec<String> {
+            self.scene().left()
         }
 
         /// Waits until something is left, and tells what: a line with each of these words, and no other.
@@ -337,7 +368,7 @@ mod tests {
         let mut empty = Empty::new("6");
         let all = mounts();
         let (first, others) = all.split_once('\n').unwrap();
-        empty.mounts = others.to_owned();
+        empty.before.mounts = others.to_owned();
         assert_eq!(empty.left(), [format!("mount {first}")]);
     }
 
@@ -351,5 +382,26 @@ mod tests {
             fs::create_dir_all(path).unwrap();
         }
         assert_eq!(control_groups_below(folder.path(), |owner, _| owner == 7), [ours]);
+    }
+
+    #[test]
+    fn control_groups_are_counted_but_those_of_an_earlier_owner_of_the_same_number() {
+        let mut empty = Empty::new("7");
+        let made = |name: &str| {
+            let path = empty.folder.path().join("groups").join(name);
+            fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let before = made("pids/ringfence-7-1-9-sb-1");
+        let [new, _alive, _other] =
+            ["7-8-9-sb-2", "7-8-9-sb-3", "6-8-9-sb-4"].map(|name| made(&format!("pids/ringfence-{name}")));
+        empty.owners.insert(7);
+        empty.before.control_groups.insert(before.clone());
+        let left = empty
+            .scene()
+            .control_groups_below(&empty.folder.path().join("groups"), &[("sb-3".to_owned(), 1)].into());
+        assert_eq!(left, [format!("control group {}", new.display())]);
+        assert!(empty.before.is_named_in(&format!("stays {}: it has a process", before.display())));
+        assert!(!empty.before.is_named_in(&format!("stays {}: it has a process", new.display())));
     }
 }

@@ -15,7 +15,7 @@ use crate::cast::{Actor, Role, Said, Stage};
 use crate::dice::Dice;
 use crate::neighbour;
 use crate::processes::{self, Id, Part, Process, Tree};
-use crate::remains::{self, Scene};
+use crate::remains::{self, Before, Scene};
 use crate::tally::Tally;
 
 /// How long after the next call something may be left.
@@ -39,7 +39,7 @@ pub(crate) struct Round<'a> {
     owners: BTreeSet<u32>,
     command_was_hit: bool,
     ended: BTreeMap<u32, Option<i32>>,
-    mounts: String,
+    before: Before,
     findings: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Round<'a> {
             owners: BTreeSet::new(),
             command_was_hit: false,
             ended: BTreeMap::new(),
-            mounts: remains::mounts(),
+            before: Before::look(),
             findings: Vec::new(),
         }
     }
@@ -154,7 +154,7 @@ impl<'a> Round<'a> {
                 spared: self.spared,
                 command_was_hit: self.command_was_hit,
                 owners: &self.owners,
-                mounts: &self.mounts,
+                before: &self.before,
             };
             let living = remains::living(&self.stage.directory(), &Tree::look());
             let mut left = scene.left();
@@ -265,12 +265,13 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// What stays is no finding where it is not of this round: of the same user there may be more on this machine.
+    /// What stays is no finding where it is not of this round: of the same user there may be more on this machine, and there was before.
     fn prune(&mut self) -> Result<()> {
         let (status, output) = self.call(&["prune"])?;
         let own = |line: &&str| {
             let made_here = |owner: &u32| line.contains(&format!("/ringfence-{owner}-"));
-            line.contains(&*self.stage.runtime.to_string_lossy()) || self.owners.iter().any(made_here)
+            line.contains(&*self.stage.runtime.to_string_lossy())
+                || (self.owners.iter().any(made_here) && !self.before.is_named_in(line))
         };
         let stays: Vec<&str> = output.lines().filter(|line| line.starts_with("stays")).filter(own).collect();
         if !matches!(status, Some(0 | 1)) || !stays.is_empty() {
