@@ -67,9 +67,19 @@ pub(crate) fn attachable(backend: &dyn Backend) -> Result<&dyn Attachable> {
 /// Says what went wrong with a sandbox that was named by its handle.
 pub(crate) fn failed(handle: &Handle, error: &Error) -> Failure {
     match error.kind() {
-        ErrorKind::SandboxLost => Failure::new(format!("there is no sandbox {handle}"))
-            .with_kind(error.kind().name())
-            .hint("`ringfence ps` shows those there are; others have ended or are another user's"),
+        ErrorKind::SandboxLost => {
+            let failure =
+                Failure::new(format!("there is no sandbox {handle}")).with_kind(error.kind().name());
+            match handle.sandbox().as_str().split_once(':') {
+                // As `cp` has it.
+                Some((sandbox, path)) => failure.hint(format!(
+                    "a path is an argument of its own: {}:{sandbox} {path}; only `ringfence cp` takes both in one",
+                    handle.scheme()
+                )),
+                None => failure
+                    .hint("`ringfence ps` shows those there are; others have ended, as `ringfence logs` tells, or are another user's"),
+            }
+        }
         _ => Failure::from(error),
     }
 }

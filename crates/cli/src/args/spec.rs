@@ -52,7 +52,7 @@ pub(crate) struct SpecArgs {
     /// End the sandbox after this time, whatever runs in it: seconds, or 30s, 2m, 1d, at most 365d
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
     pub(crate) lifetime: Option<Duration>,
-    /// End the sandbox once nothing was done in it for this time, given as for --lifetime
+    /// End the sandbox also once nothing was done in it for this time, given as for --lifetime
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, allow_hyphen_values = true)]
     pub(crate) idle: Option<Duration>,
     /// Who may attach to the sandbox

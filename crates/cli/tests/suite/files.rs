@@ -172,3 +172,19 @@ fn a_reader_that_stalls_holds_off_no_signal_and_one_that_goes_ends_a_read() {
     let done = running.done();
     assert_eq!((done.status, done.stderr.as_str()), (Some(141), ""));
 }
+
+#[test]
+fn a_path_that_hangs_on_the_handle_as_for_cp_is_told_apart_from_a_sandbox_that_is_gone() {
+    let place = Place::new();
+    let handle = place.keep(&[]);
+    let typed = format!("{handle}:src");
+    let told = format!(
+        "ringfence: there is no sandbox {typed}\n  try: a path is an argument of its own: {handle} src; only `ringfence cp` takes both in one\n"
+    );
+    for args in
+        [&["ls", &typed][..], &["read", &typed, "f"], &["exec", &typed, "--", "true"], &["inspect", &typed]]
+    {
+        let done = place.call(args.iter().copied()).done();
+        assert_eq!((done.out(), done.stderr.as_str()), ("", told.as_str()), "{args:?}");
+    }
+}

@@ -88,7 +88,7 @@ pub(crate) fn handle_of(done: &Done) -> String {
 pub(crate) fn no_such(handle: &str) -> String {
     format!(
         "ringfence: there is no sandbox {handle}\n  \
-         try: `ringfence ps` shows those there are; others have ended or are another user's\n"
+         try: `ringfence ps` shows those there are; others have ended, as `ringfence logs` tells, or are another user's\n"
     )
 }
 
