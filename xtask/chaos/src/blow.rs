@@ -118,7 +118,7 @@ fn suits(victim: Victim, process: &Process, actors: &[Actor]) -> bool {
         Victim::Creator => is_actor,
         Victim::Launcher => process.part == Part::Launcher && !is_actor,
         Victim::Agent => process.part == Part::Agent,
-        Victim::Worker => process.part == Part::Worker,
+        Victim::Worker => matches!(process.part, Part::Worker | Part::Assistant),
         Victim::Command => process.part == Part::Command,
         Victim::Everything => true,
     }

@@ -28,7 +28,9 @@ pub(crate) enum Part {
     Launcher,
     /// The first process of a sandbox.
     Agent,
-    /// One that the agent made: a shim, or what answers a file operation, or makes the network.
+    /// One beside the first process while that makes its sandbox: without it there is none.
+    Assistant,
+    /// One that the agent made: a shim, or what answers a file operation.
     Worker,
     /// A program in a sandbox.
     Command,
@@ -75,12 +77,24 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat { name, ended: matches!(state, "Z" | "X"), parent, start })
 }
 
-/// Its number in the innermost of its pid namespaces, and how many those are.
-fn inner(pid: u32) -> Option<(u32, usize)> {
+/// What `/proc/PID/status` says.
+#[derive(Debug, Clone, Copy)]
+struct Inner {
+    /// Its number in the innermost of its pid namespaces.
+    pid: u32,
+    /// How many those are.
+    depth: usize,
+    /// Whether it keeps signals for later, as an agent does that waits for them, and whoever it makes then.
+    blocks: bool,
+}
+
+fn inner(pid: u32) -> Option<Inner> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    let numbers: Vec<u32> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    Some((*numbers.last()?, numbers.len()))
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let numbers: Vec<u32> =
+        field("NSpid:")?.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let blocks = u64::from_str_radix(field("SigBlk:")?, 16).ok()? != 0;
+    Some(Inner { pid: *numbers.last()?, depth: numbers.len(), blocks })
 }
 
 /// The processes below this one.
@@ -104,7 +118,7 @@ impl Tree {
             }
         }
         let own = std::process::id();
-        let depth = inner(own).map_or(1, |(_, depth)| depth);
+        let depth = inner(own).map_or(1, |inner| inner.depth);
         let mut by_pid = BTreeMap::new();
         let mut open = vec![own];
         while let Some(parent) = open.pop() {
@@ -114,7 +128,8 @@ impl Tree {
                     continue;
                 }
                 let id = Id { pid, start: stat.start };
-                let part = part(&stat.name, inner(pid), depth);
+                let parents = by_pid.get(&parent).map(|parent: &Process| parent.part);
+                let part = part(&stat.name, inner(pid), depth, parents);
                 by_pid.insert(pid, Process { id, parent: stat.parent, part, name: stat.name });
             }
         }
@@ -150,11 +165,13 @@ fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn part(name: &str, inner: Option<(u32, usize)>, depth_here: usize) -> Part {
-    match inner {
-        Some((1, depth)) if depth > depth_here => Part::Agent,
-        Some((_, depth)) if depth > depth_here && name == NAME => Part::Worker,
-        Some((_, depth)) if depth > depth_here => Part::Command,
+fn part(name: &str, inner: Option<Inner>, depth_here: usize, parents: Option<Part>) -> Part {
+    match inner.filter(|inner| inner.depth > depth_here) {
+        Some(Inner { pid: 1, .. }) => Part::Agent,
+        // A shim's child blocks none either before it is its program.
+        Some(Inner { blocks: false, .. }) if name == NAME && parents == Some(Part::Agent) => Part::Assistant,
+        Some(_) if name == NAME => Part::Worker,
+        Some(_) => Part::Command,
         _ if name == NAME => Part::Launcher,
         _ => Part::Outside,
     }
@@ -214,7 +231,7 @@ mod tests {
     use std::sync::PoisonError;
     use std::time::{Duration, Instant};
 
-    use super::{CHILDREN, Part, Tree, part, reap};
+    use super::{CHILDREN, Inner, Part, Tree, part, reap};
 
     #[test]
     fn a_child_in_another_process_group_is_reaped_and_one_that_was_adopted_too() {
@@ -236,16 +253,20 @@ mod tests {
 
     #[test]
     fn parts_are_told_by_name_and_namespace() {
-        for (name, inner, expected) in [
-            ("sh", Some((12, 1)), Part::Outside),
-            ("ringfence", Some((12, 1)), Part::Launcher),
-            ("ringfence", Some((1, 2)), Part::Agent),
-            ("ringfence", Some((2, 2)), Part::Worker),
-            ("sleep", Some((3, 2)), Part::Command),
-            ("sleep", None, Part::Outside),
+        let inner = |pid, depth, blocks| Some(Inner { pid, depth, blocks });
+        let agents = Some(Part::Agent);
+        for (name, inner, parents, expected) in [
+            ("sh", inner(12, 1, false), None, Part::Outside),
+            ("ringfence", inner(12, 1, false), None, Part::Launcher),
+            ("ringfence", inner(1, 2, true), Some(Part::Launcher), Part::Agent),
+            ("ringfence", inner(2, 2, true), agents, Part::Worker),
+            ("ringfence", inner(2, 2, false), agents, Part::Assistant),
+            ("ringfence", inner(3, 2, false), Some(Part::Worker), Part::Worker),
+            ("sleep", inner(3, 2, false), agents, Part::Command),
+            ("sleep", None, None, Part::Outside),
         ] {
-            assert_eq!(part(name, inner, 1), expected, "{name} {inner:?}");
+            assert_eq!(part(name, inner, 1, parents), expected, "{name} {inner:?} {parents:?}");
         }
-        assert_eq!(part("sleep", Some((3, 2)), 2), Part::Outside);
+        assert_eq!(part("sleep", inner(3, 2, false), 2, None), Part::Outside);
     }
 }
