@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::sys::fd::OwnedFd;
 use crate::sys::file;
 use crate::wire::CommandEnd;
+use crate::wire::limits::{Suspect, count};
 
 /// More than a counter file has.
 const COUNTER_BYTES: usize = 4 << 10;
@@ -21,7 +22,7 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 struct Counter {
     file: OwnedFd,
-    key: Vec<u8>,
+    key: String,
 }
 
 impl Counter {
@@ -29,10 +30,7 @@ impl Counter {
     fn read(&self) -> u64 {
         let mut content = [0; COUNTER_BYTES];
         let length = file::read_some_at(self.file.as_fd(), &mut content, 0).unwrap_or_default();
-        let content = String::from_utf8_lossy(&content[..length]);
-        let mut lines = content.lines().filter_map(|line| line.split_once(' '));
-        let value = lines.find(|(key, _)| key.as_bytes() == self.key).map(|(_, value)| value);
-        value.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+        count(&String::from_utf8_lossy(&content[..length]), &self.key)
     }
 }
 
@@ -42,7 +40,7 @@ impl Limits {
         let mut files = files.into_iter();
         let mut counter = |key: &[u8]| {
             let file = if key.is_empty() { None } else { files.next() };
-            file.map(|file| Counter { file, key: key.to_vec() })
+            file.map(|file| Counter { file, key: String::from_utf8_lossy(key).into_owned() })
         };
         Self { memory: counter(memory), pids: counter(pids) }
     }
@@ -56,23 +54,25 @@ impl Limits {
     pub(crate) fn fds(&self) -> impl Iterator<Item = i32> {
         [&self.memory, &self.pids].into_iter().flatten().map(|counter| counter.file.as_raw_fd())
     }
+}
 
-    fn struck(&self) -> [u64; 2] {
-        [&self.memory, &self.pids].map(|counter| counter.as_ref().map_or(0, Counter::read))
-    }
+/// How often a limit has struck.
+fn struck(counter: &Option<Counter>) -> u64 {
+    counter.as_ref().map_or(0, Counter::read)
 }
 
 /// The limits as they stood when a command started.
 #[derive(Debug, Clone)]
 pub(crate) struct Struck {
     limits: Rc<Limits>,
-    before: [u64; 2],
+    memory: u64,
+    pids: u64,
 }
 
 impl Struck {
     /// As they stand now.
     pub(crate) fn so_far(limits: &Rc<Limits>) -> Self {
-        Self { limits: Rc::clone(limits), before: limits.struck() }
+        Self { memory: struck(&limits.memory), pids: struck(&limits.pids), limits: Rc::clone(limits) }
     }
 
     /// The numbers of the files.
@@ -80,20 +80,12 @@ impl Struck {
         self.limits.fds()
     }
 
-    /// How a command ended, where a limit may be the reason: the same as for one that is waited for (`run.rs` of the library), where the
-    /// cases are told.
+    /// How a command ended, where a limit may be the reason: the same as for one that is waited for.
     pub(crate) fn explain(&self, end: CommandEnd) -> CommandEnd {
-        const KILLED_BELOW: i32 = 128 + libc::SIGKILL;
-        const CANNOT_FORK: i32 = 254;
-        let [memory, pids] = self.limits.struck();
-        match end {
-            CommandEnd::Signalled(libc::SIGKILL) | CommandEnd::Exited(KILLED_BELOW)
-                if self.before[0] < memory =>
-            {
-                CommandEnd::MemoryExceeded
-            }
-            CommandEnd::Exited(CANNOT_FORK) if self.before[1] < pids => CommandEnd::PidsExceeded,
-            end => end,
+        match Suspect::of(end) {
+            Some(Suspect::Memory) if self.memory < struck(&self.limits.memory) => CommandEnd::MemoryExceeded,
+            Some(Suspect::Pids) if self.pids < struck(&self.limits.pids) => CommandEnd::PidsExceeded,
+            _ => end,
         }
     }
 }

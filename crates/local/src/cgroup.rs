@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes::{self, Standing};
 use crate::tidy::Left;
+use crate::wire::limits::count;
 use crate::wire::{CgroupAction, CgroupStep, Subject};
 
 /// The accounting period of CPU quotas, in microseconds; the kernel's default.
@@ -402,13 +403,7 @@ impl Counter {
 
     /// How often the limit struck; 0 when the file is gone.
     pub(crate) fn read(&self) -> u64 {
-        let content = fs::read_to_string(&self.path).unwrap_or_default();
-        content
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .find(|(key, _)| *key == self.key)
-            .and_then(|(_, value)| value.trim().parse().ok())
-            .unwrap_or(0)
+        count(&fs::read_to_string(&self.path).unwrap_or_default(), &self.key)
     }
 }
 

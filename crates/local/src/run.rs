@@ -27,7 +27,8 @@ use crate::cgroup::Counter;
 use crate::error::{lost, unexpected};
 use crate::sandbox::Sandbox;
 use crate::transport::{Channel, watch_nonblocking};
-use crate::wire::{AgentRequest, GRACE_MILLIS, KILL_MILLIS, NotStarted, Reply, RunRequest};
+use crate::wire::limits::Suspect;
+use crate::wire::{AgentRequest, CommandEnd, GRACE_MILLIS, KILL_MILLIS, NotStarted, Reply, RunRequest};
 
 const OPERATION: &str = "run the command";
 
@@ -220,13 +221,16 @@ impl Struck {
         Self { memory: count(&sandbox.memory), pids: count(&sandbox.pids) }
     }
 
-    /// How a command ended, where a limit may be the reason. The kernel counts per sandbox, and something in the background can
-    /// meet a limit all the time: only an ending that is nobody's own choice is put down to it. What cannot be told is
-    /// who killed a command while another process met the memory limit.
+    /// How a command ended, where a limit may be the reason.
     pub(crate) fn explain(&self, sandbox: &Sandbox, ending: Ending) -> Ending {
-        match ending {
-            KILLED | KILLED_BELOW if self.memory < count(&sandbox.memory) => Ending::MemoryExceeded,
-            CANNOT_FORK if self.pids < count(&sandbox.pids) => Ending::PidsExceeded,
+        let suspect = match ending {
+            Ending::Exited(status) => Suspect::of(CommandEnd::Exited(status)),
+            Ending::Signalled(signal) => Suspect::of(CommandEnd::Signalled(signal)),
+            _ => None,
+        };
+        match suspect {
+            Some(Suspect::Memory) if self.memory < count(&sandbox.memory) => Ending::MemoryExceeded,
+            Some(Suspect::Pids) if self.pids < count(&sandbox.pids) => Ending::PidsExceeded,
             _ => ending,
         }
     }
@@ -236,14 +240,6 @@ impl Struck {
 fn count(counter: &Option<Counter>) -> u64 {
     counter.as_ref().map_or(0, Counter::read)
 }
-
-/// What the kernel does to the process that met the memory limit, and what a shell makes of it.
-const KILLED: Ending = Ending::Signalled(9);
-const KILLED_BELOW: Ending = Ending::Exited(128 + 9);
-
-/// What bash exits with when it cannot fork. Others exit with 1 or 2 then, which says no more than that something failed: theirs
-/// is told by what they write on standard error.
-const CANNOT_FORK: Ending = Ending::Exited(254);
 
 /// How the loop ended.
 enum End {

@@ -8,6 +8,7 @@ pub(crate) mod background;
 pub(crate) mod codec;
 mod create;
 mod launcher;
+pub(crate) mod limits;
 mod tree;
 
 pub(crate) use agent::{AgentRequest, Entry, Fenced, FileFault, NotStarted, Reply, RunRequest};
