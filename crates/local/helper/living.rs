@@ -1,7 +1,5 @@
 //! A sandbox as its launcher knows it: a process, clocks, tags, and what others find it by.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::cgroup::Own;
@@ -10,9 +8,9 @@ use crate::listing::Listing;
 use crate::setup::Failure;
 use crate::sys::activity::Activity;
 use crate::sys::fd::{BorrowedFd, OwnedFd};
-use crate::sys::{Errno, file, process, socket};
-use crate::transport;
+use crate::sys::{Errno, process, socket};
 use crate::wire::{CreateRequest, SandboxReply, State, Subject};
+use crate::{stat, transport, tree};
 
 /// A living sandbox.
 #[derive(Debug)]
@@ -262,19 +260,10 @@ impl Sandbox {
 const ENDING: u64 = 0x4 | 0x400;
 /// SIGKILL in the mask of pending signals there.
 const KILLED: u64 = 1 << (libc::SIGKILL - 1);
-/// More than a line of stat has.
-const STAT_BYTES: usize = 4 << 10;
 
 /// Whether a child of this process ends, or will as soon as it is scheduled. Where `/proc` does not show it, that is not known.
 fn is_being_killed(pid: libc::pid_t) -> bool {
-    let path = format!("/proc/{pid}/stat");
-    let number = |index| -> Option<u64> {
-        let stat = file::open(None, path.as_bytes(), libc::O_RDONLY, 0).ok()?;
-        let stat = file::read_whole(stat.as_fd(), STAT_BYTES).ok()?;
-        let stat = String::from_utf8_lossy(&stat);
-        // The name can contain anything, brackets too; what follows cannot.
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(index)?.parse().ok()
-    };
+    let number = |index| -> Option<u64> { stat::fields(&tree::stat_of(pid).ok()?)?.nth(index)?.parse().ok() };
     // Pending signals, the 31st field, before flags, the 9th: a signal is pending until the process begins to end, which its flags say for
     // good.
     number(28).is_some_and(|mask| mask & KILLED != 0) || number(6).is_some_and(|flags| flags & ENDING != 0)

@@ -17,6 +17,12 @@ const STAT_BYTES: usize = 4 << 10;
 /// The first process of the namespace.
 const AGENT: libc::pid_t = 1;
 
+/// What `/proc/PID/stat` says of a process.
+pub(crate) fn stat_of(pid: libc::pid_t) -> Result<Vec<u8>> {
+    file::open(None, format!("/proc/{pid}/stat").as_bytes(), libc::O_RDONLY, 0)
+        .and_then(|file| file::read_whole(file.as_fd(), STAT_BYTES))
+}
+
 /// One look at a process. Its number can be another one's a moment later, its number and start time together cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
@@ -35,9 +41,7 @@ impl Process {
 
     /// As [`look`](Self::look), and tells a process that is gone (`None`) from one that could not be looked at.
     fn try_look(pid: libc::pid_t) -> Result<Option<Self>> {
-        let read = file::open(None, format!("/proc/{pid}/stat").as_bytes(), libc::O_RDONLY, 0)
-            .and_then(|file| file::read_whole(file.as_fd(), STAT_BYTES));
-        match read {
+        match stat_of(pid) {
             // ENOENT when it is opened, ESRCH when it ends before it is read.
             Err(Errno(libc::ENOENT | libc::ESRCH)) => Ok(None),
             Err(errno) => Err(errno),

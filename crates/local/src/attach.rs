@@ -36,7 +36,7 @@ impl LocalBackend {
         match self.directory(operation)? {
             Some(directory) => Ok(directory),
             None => {
-                self.finish_tidying(self.tidy()).await;
+                self.tidy_in_passing().await;
                 Err(lost(operation, id))
             }
         }
@@ -46,25 +46,22 @@ impl LocalBackend {
     pub(crate) async fn link_to(&self, operation: &'static str, id: &SandboxId) -> Result<Link> {
         let directory = self.directory_with(operation, id).await?;
         let connected = directory.connect(operation, id).await.map(Link::Others);
-        self.finish_tidying(self.tidy()).await;
+        self.tidy_in_passing().await;
         connected
     }
 
     /// Attaches to a sandbox of another process.
     pub(crate) async fn attach(&self, operation: &'static str, id: &SandboxId) -> Result<Arc<Sandbox>> {
         let directory = self.directory_with(operation, id).await?;
-        let link = directory.connect(operation, id).await.map(Link::Others);
-        let link = match link {
-            Ok(link) => link,
-            Err(error) => {
-                self.finish_tidying(self.tidy()).await;
-                return Err(error);
-            }
+        let connected = directory.connect(operation, id).await.map(Link::Others);
+        let asked = async {
+            let link = connected?;
+            let (agent, note) = ask_to_attach(operation, id, &link).await?;
+            Ok::<_, Error>((link, agent, note))
         };
-        let asked = ask_to_attach(operation, id, &link);
         // While the launcher answers.
-        let (asked, ()) = tokio::join!(asked, async { self.finish_tidying(self.tidy()).await });
-        let (agent, note) = asked?;
+        let (asked, ()) = tokio::join!(asked, self.tidy_in_passing());
+        let (link, agent, note) = asked?;
         // A note without content is one of a sandbox whose creation did not come to an end.
         let note = Note::read(note).await.map_err(|error| {
             unexpected(

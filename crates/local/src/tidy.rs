@@ -59,6 +59,11 @@ impl LocalBackend {
         self.tidy_until_done(tidied, ASKED_IN_PASSING).await;
     }
 
+    /// Both, for a call that has nothing else to do meanwhile.
+    pub(crate) async fn tidy_in_passing(&self) {
+        self.finish_tidying(self.tidy()).await;
+    }
+
     /// Takes away all that is left.
     pub(crate) async fn tidy_well(&self) {
         *self.last_tidied() = Some(Instant::now());
