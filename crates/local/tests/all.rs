@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "helpers of tests fail the test and name what they skip; clippy sees only the tests themselves"
 )]
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use seccompiler::{
@@ -65,4 +66,23 @@ impl MissingCall {
         let architecture = std::env::consts::ARCH.try_into()?;
         Ok(SeccompFilter::new(rules, SeccompAction::Allow, answer, architecture)?.try_into()?)
     }
+}
+
+/// The ways into a mount namespace in which a test may mount: root's own, and a user's with the rights of root over it.
+#[must_use]
+pub fn own_mounts() -> &'static [&'static str] {
+    if rustix::process::geteuid().is_root() {
+        &["unshare", "--mount", "--propagation", "private"]
+    } else {
+        &["unshare", "--user", "--map-root-user", "--mount"]
+    }
+}
+
+/// Whether the way of [`own_mounts`] can be gone here.
+#[must_use]
+pub fn can_mount() -> bool {
+    let [program, arguments @ ..] = own_mounts() else { return false };
+    let mut command = Command::new(program);
+    command.args(arguments).args(["mount", "-t", "tmpfs", "none", "/mnt"]).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }

@@ -10,7 +10,7 @@ pub mod seeds;
 pub mod tree;
 
 #[cfg(target_os = "linux")]
-pub use kernel::MissingCall;
+pub use kernel::{MissingCall, can_mount, own_mounts};
 #[cfg(unix)]
 pub use local_shell::LocalShellBackend;
 pub use tree::{TreeEntry, TreeRecorder};

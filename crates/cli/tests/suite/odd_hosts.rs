@@ -1,28 +1,13 @@
 //! Hosts that lack something (P87 to P90, S21, S22), each made in mount and user namespaces of its own: it works there, or refuses
 //! and names what is missing and what to do. Never is there a weaker sandbox, so what works is asked to show that.
 
-use std::process::{Command, Stdio};
+use ringfence_testkit::{can_mount, own_mounts};
 
 use super::driver::{Call, skipped};
 
-/// The ways into namespaces in which a test may mount: root's own, and a user's with the rights of root over them.
-fn namespaces() -> &'static [&'static str] {
-    if rustix::process::geteuid().is_root() {
-        &["unshare", "--mount", "--propagation", "private"]
-    } else {
-        &["unshare", "--user", "--map-root-user", "--mount"]
-    }
-}
-
 /// Whether hosts can be made here; where not, the test is skipped.
 pub(super) fn can_make_hosts(test: &str) -> bool {
-    let [program, arguments @ ..] = namespaces() else { unreachable!() };
-    let can = Command::new(program)
-        .args(arguments)
-        .args(["mount", "-t", "tmpfs", "none", "/mnt"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
+    let can = can_mount();
     if !can {
         skipped(test, "namespaces to mount in, and unshare");
     }
@@ -32,7 +17,7 @@ pub(super) fn can_make_hosts(test: &str) -> bool {
 /// The program on a host that this script of sh has made of the real one.
 pub(super) fn on(host: &str, arguments: &[&str]) -> Call {
     let script = format!("set -e\n{host}\nexec \"$@\"");
-    Call::new(arguments).below(&[namespaces(), &["sh", "-c", &script, "sh"]].concat())
+    Call::new(arguments).below(&[own_mounts(), &["sh", "-c", &script, "sh"]].concat())
 }
 
 /// Prints `sound` if this is the sandbox it should be: no capabilities, a filter, no way out through the network, nothing of the host.
@@ -195,7 +180,7 @@ fn p_89_temporary_places_that_cannot_execute_or_be_written_do_not_matter() {
 /// As [`on`]; the host may cover the place where the program is.
 fn on_program_elsewhere(host: &str, arguments: &[&str]) -> Call {
     let script = format!("set -e\nexec 9<\"$1\"; shift\n{host}\nexec /proc/self/fd/9 \"$@\"");
-    Call::new(arguments).below(&[namespaces(), &["sh", "-c", &script, "sh"]].concat())
+    Call::new(arguments).below(&[own_mounts(), &["sh", "-c", &script, "sh"]].concat())
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! same at random.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -233,9 +233,12 @@ fn p_117_every_call_takes_away_control_groups_also_where_there_is_no_runtime_dir
 struct Stranger(Child);
 
 impl Stranger {
-    fn start() -> Self {
+    /// Somebody puts it into a control group.
+    fn start_in(directory: &Path) -> Self {
         let mut sleep = Command::new("sleep");
-        Self(sleep.arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        let stranger = Self(sleep.arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        std::fs::write(directory.join("cgroup.procs"), stranger.0.id().to_string()).unwrap();
+        stranger
     }
 
     fn end(&mut self) {
@@ -266,9 +269,7 @@ fn p_117_what_a_killed_launcher_left_in_use_is_named_and_in_nobodys_way() {
         let creator = place.backend();
         let id = creator.create(&limited().await).await.unwrap().id;
         let [directory] = own_cgroups().into_iter().collect::<Vec<_>>().try_into().unwrap();
-        // Somebody puts a process there that has nothing to do with it.
-        let mut stranger = Stranger::start();
-        std::fs::write(directory.join("cgroup.procs"), stranger.0.id().to_string()).unwrap();
+        let mut stranger = Stranger::start_in(&directory);
         let launcher = *launchers().iter().find(|pid| **pid != stranger.0.id()).unwrap();
         kill(launcher);
         assert!(until(20.0, || children_of(launcher).is_empty()).await);
@@ -304,9 +305,7 @@ fn p_117_a_control_group_that_stays_is_said_and_removed_with_the_next_sandbox() 
         let spec = limited().await;
         let id = creator.create_reachable(&spec, Reach::Kept).await.unwrap().id;
         let left = own_cgroups();
-        let mut stranger = Stranger::start();
-        let entrance = left.first().unwrap().join("cgroup.procs");
-        std::fs::write(entrance, stranger.0.id().to_string()).unwrap();
+        let mut stranger = Stranger::start_in(left.first().unwrap());
         let other = place.backend();
         // It goes on with others while it tries.
         let meanwhile = async {

@@ -1,15 +1,23 @@
 //! Hosts that run out of something: a clear error with the way out, nothing half made, and what stands goes on.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringfence_core::{Attachable, Backend, CommandResult, ErrorKind, Reach, SandboxSpec};
+use ringfence_core::{Attachable, Backend, CommandResult, Error, ErrorKind, Reach, SandboxSpec};
 
 use rustix::process::{Resource, Rlimit};
 
 use super::kept::Place;
 use super::support::{children_of, has_program, is_alone, is_root, shell, skip, slowness, until};
+
+/// Asserts that no sandbox could be made for want of something, and that the remedy names the limit.
+#[track_caller]
+fn assert_used_up(error: &Error, limit: &str, round: impl Display) {
+    assert_eq!((error.kind(), error.is_terminal()), (&ErrorKind::Unavailable, true), "{round}: {error}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains(limit)), "{round}: {error}");
+}
 
 #[test]
 fn a_launcher_without_descriptors_refuses_and_keeps_what_it_has() {
@@ -37,13 +45,8 @@ fn a_launcher_without_descriptors_refuses_and_keeps_what_it_has() {
                     Err(error) => break error,
                 }
             };
-            assert_eq!(
-                (error.kind(), error.is_terminal()),
-                (&ErrorKind::Unavailable, true),
-                "{count}: {error}"
-            );
+            assert_used_up(&error, "ulimit -Hn", count);
             assert!(error.message().starts_with("no descriptor is left for another sandbox: "), "{error}");
-            assert!(error.hint_text().is_some_and(|hint| hint.contains("ulimit -Hn")), "{error}");
             // Nothing of it is there, and the others are.
             assert_eq!(place.names().len(), 2 * ids.len(), "{count}");
             assert!(until(5.0, || children_of(launcher).len() == ids.len()).await, "{count}");
@@ -91,12 +94,7 @@ fn an_owner_without_descriptors_is_told_and_goes_on_with_more() {
             match created {
                 Ok(created) => backend.destroy(&created.id).await.unwrap(),
                 Err(error) => {
-                    assert_eq!(
-                        (error.kind(), error.is_terminal()),
-                        (&ErrorKind::Unavailable, true),
-                        "{more}: {error}"
-                    );
-                    assert!(error.hint_text().is_some_and(|hint| hint.contains("ulimit -n")), "{error}");
+                    assert_used_up(&error, "ulimit -n", more);
                     refused += 1;
                 }
             }
@@ -213,16 +211,11 @@ async fn run_short(around: &Around) {
         match backend.create_reachable(&SandboxSpec::new(), Reach::Kept).await {
             Ok(created) => backend.destroy(&created.id).await.unwrap(),
             Err(error) => {
-                assert_eq!(
-                    (error.kind(), error.is_terminal()),
-                    (&ErrorKind::Unavailable, true),
-                    "{more}: {error}"
-                );
+                assert_used_up(&error, "ulimit -u", more);
                 assert!(
                     error.message().starts_with("no process can be started any more: "),
                     "{more}: {error}"
                 );
-                assert!(error.hint_text().is_some_and(|hint| hint.contains("ulimit -u")), "{more}: {error}");
                 refused.push((more, error.message().to_owned()));
             }
         }

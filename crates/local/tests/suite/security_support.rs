@@ -2,7 +2,6 @@
 //! positive control.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -10,6 +9,7 @@ use std::sync::OnceLock;
 use ringfence_core::{Ending, SandboxSpec};
 use ringfence_local::{LocalBackend, LocalConfig};
 
+pub(crate) use super::support::skip as skipped;
 use super::support::{Box, Marker, Said, parent_of, program};
 
 /// The interpreter that the host and the sandbox's view have in common.
@@ -49,16 +49,6 @@ def child(act):
     status = os.waitpid(pid, 0)[1]
     return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else said.decode()
 ";
-
-/// Notes that a test found a primitive missing, where the runner counts that.
-pub(crate) fn skipped(test: &str, missing: &str) {
-    let line = format!("skipped: {test}: {missing}\n");
-    eprint!("{line}");
-    if let Some(log) = std::env::var_os("RINGFENCE_TEST_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
-}
 
 /// A new directory of the host at a place where sandboxes have no directory of their own, so that it can be shown to them.
 pub(crate) fn directory_to_show() -> Option<tempfile::TempDir> {

@@ -5,11 +5,12 @@ use std::process::Command;
 
 use ringfence_core::{Backend, Ending, ErrorKind, GuestPath, SandboxSpec};
 use ringfence_local::{LocalBackend, LocalConfig};
+use ringfence_testkit::{can_mount, own_mounts};
 
 use super::security_support::{
     Machinery, SHOWN, directory_to_show, has_python, inside, is_root, lines, outside, showing, skipped,
 };
-use super::support::{Box, Said, has_program, is_alone_below, own_mounts, program, shell};
+use super::support::{Box, Said, has_program, is_alone_below, program, shell};
 
 #[tokio::test]
 async fn s_01_no_running_program_can_be_overwritten() {
@@ -545,13 +546,6 @@ async fn run_out_of_namespaces() {
 fn what_is_copied_of_the_host_is_as_it_is_now() {
     const TEST: &str = "what_is_copied_of_the_host_is_as_it_is_now";
     let copied = std::path::Path::new("/etc/services");
-    let can_mount = || {
-        Command::new(own_mounts()[0])
-            .args(&own_mounts()[1..])
-            .arg("true")
-            .status()
-            .is_ok_and(|status| status.success())
-    };
     if !copied.exists() || !can_mount() {
         return skipped(TEST, "/etc/services, and a mount namespace to change it in");
     }

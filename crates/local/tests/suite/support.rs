@@ -370,15 +370,6 @@ pub(crate) fn is_alone(test: &str) -> bool {
     is_alone_below(&["env"], test)
 }
 
-/// The ways into a mount namespace in which a test may mount: root's own, and a user's with the rights of root over it.
-pub(crate) fn own_mounts() -> &'static [&'static str] {
-    if is_root() {
-        &["unshare", "--mount", "--propagation", "private"]
-    } else {
-        &["unshare", "--user", "--map-root-user", "--mount"]
-    }
-}
-
 /// The same, with that process started by a program that changes what surrounds it.
 pub(crate) fn is_alone_below(surroundings: &[&str], test: &str) -> bool {
     const ALONE: &str = "RINGFENCE_TEST_ALONE";
