@@ -115,34 +115,12 @@ fn broken(what: &str) -> Failure {
         .hint("a compressed one is unpacked first: gzip -dc archive.tar.gz | ringfence cp - HANDLE:PATH")
 }
 
-/// How files of other programs begin, what they are, and what becomes of them here.
-const PACKED: [(&[u8], &str, &str); 5] = [
-    (
-        b"\x1f\x8b",
-        "something packed with gzip",
-        "unpack it on the way: gzip -dc FILE | ringfence cp - HANDLE:PATH",
-    ),
-    (
-        b"BZh",
-        "something packed with bzip2",
-        "unpack it on the way: bzip2 -dc FILE | ringfence cp - HANDLE:PATH",
-    ),
-    (
-        b"\xfd7zXZ\0",
-        "something packed with xz",
-        "unpack it on the way: xz -dc FILE | ringfence cp - HANDLE:PATH",
-    ),
-    (
-        b"\x28\xb5\x2f\xfd",
-        "something packed with zstd",
-        "unpack it on the way: zstd -dc FILE | ringfence cp - HANDLE:PATH",
-    ),
-    (
-        b"PK\x03\x04",
-        "a zip file",
-        "unpack it here and copy the directory, or copy the file and unpack it inside",
-    ),
-];
+/// How files begin that were packed with a program of this name.
+const PACKED: [(&[u8], &str); 4] =
+    [(b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
+
+/// How a zip file begins.
+const ZIP: &[u8] = b"PK\x03\x04";
 
 /// What an archive says of one entry; its content follows.
 #[derive(Debug)]
@@ -224,8 +202,13 @@ impl<R: AsyncRead + Send + Unpin> Archive<R> {
                 Err(error) => return Err(Failure::io("read standard input", &error)),
             }
         }
-        if let Some((_, name, unpack)) = PACKED.iter().find(|(magic, ..)| block.starts_with(magic)) {
-            return Err(Failure::new(format!("this is no tar archive but {name}")).hint(*unpack));
+        if let Some((_, program)) = PACKED.iter().find(|(magic, _)| block.starts_with(magic)) {
+            return Err(Failure::new(format!("this is no tar archive but something packed with {program}"))
+                .hint(format!("unpack it on the way: {program} -dc FILE | ringfence cp - HANDLE:PATH")));
+        }
+        if block.starts_with(ZIP) {
+            return Err(Failure::new("this is no tar archive but a zip file")
+                .hint("unpack it here and copy the directory, or copy the file and unpack it inside"));
         }
         match length {
             BLOCK_BYTES => Ok(()),
