@@ -31,10 +31,12 @@ pub(crate) fn bench(options: &[&str]) -> Result<()> {
         let mut build = cargo_command(&["build", "--release", "--package", package]);
         stages.command(name, &mut build, |_| String::new())?;
     }
-    let linked_statically = dist::build(&stages, &metadata)?;
     let release = metadata.target_directory.join("release");
     let mut measure = Command::new(release.join("ringfence-bench"));
-    measure.arg(release.join("ringfence")).arg("--static").arg(linked_statically);
+    measure.arg(release.join("ringfence"));
+    if starts_programs(options) {
+        measure.arg("--static").arg(dist::build(&stages, &metadata)?);
+    }
     if write {
         measure.arg("--pictures").arg(metadata.workspace_root.join(PICTURES));
     } else {
@@ -47,6 +49,12 @@ pub(crate) fn bench(options: &[&str]) -> Result<()> {
         report::say(&format!("written into {DOCUMENT} and its pictures"));
     }
     Ok(())
+}
+
+/// Whether a case is measured that starts the program: minutes of building are for those alone.
+fn starts_programs(options: &[&str]) -> bool {
+    let only = options.iter().skip_while(|option| **option != "--only").nth(1);
+    only.is_none_or(|cases| cases.split(',').any(|case| ["one-shot", "cold"].contains(&case)))
 }
 
 /// What becomes of output between a backend and a model, piece by piece in one process.
@@ -74,7 +82,15 @@ fn replaced(text: &str, tables: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BEGIN, END, replaced};
+    use super::{BEGIN, END, replaced, starts_programs};
+
+    #[test]
+    fn the_static_program_is_built_for_those_cases_that_start_it() {
+        for options in [&[][..], &["--write"], &["--quick", "--only", "idle,cold"], &["--only", "one-shot"]] {
+            assert!(starts_programs(options), "{options:?}");
+        }
+        assert!(!starts_programs(&["--only", "idle,growth", "--quick"]));
+    }
 
     #[test]
     fn only_what_is_between_the_marks_changes() {
